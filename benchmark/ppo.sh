@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Benchmark of ppo.py; run it again to go on where it stopped. Flags go to the runner: --workers 4
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+uv run benchmark/run.py --command "uv run ppo/ppo.py --no-cuda" \
+    --env-ids CartPole-v1 Acrobot-v1 MountainCar-v0 --num-seeds 3 --runs-dir runs/benchmark/ppo "$@"
+
+uv run benchmark/run.py --command "uv run ppo/ppo.py --no-cuda --total-timesteps 1000000" \
+    --env-ids LunarLander-v3 --num-seeds 3 --runs-dir runs/benchmark/ppo "$@"
+
+uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out docs/results --name ppo

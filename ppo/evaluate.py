@@ -1,0 +1,126 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["tyro>=0.9.20"]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""Plays the agent of a finished or unfinished run: returns of whole episodes, films on request.
+
+    uv run ppo/evaluate.py runs/CartPole-v1__ppo__1__20261120-101500 --episodes 20
+    uv run ppo/evaluate.py runs/... --greedy --capture-video
+
+A run is loaded without executing anything it contains: the weights are read as plain tensors, and
+the script beside this file that has the name of the run's script plays them. To play a run of your
+own edited script, name the script with --script; it will be executed.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import tyro
+
+
+@dataclasses.dataclass
+class Args:
+    run: tyro.conf.Positional[Path]  # run folder, or a checkpoint.pt or agent.pt file
+    episodes: int = 10  # episodes to play
+    greedy: bool = False  # most probable actions instead of sampled ones
+    capture_video: bool = False  # film every episode
+    seed: int | None = None  # of the environments and the sampling; the run's seed if not given
+    device: str = "cpu"  # cpu, cuda, cuda:1, mps
+    script: Path | None = None  # script to play with; it is executed
+
+
+def fail(message: str) -> NoReturn:
+    """One line, exit code 2."""
+    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def find_script(args: Args) -> Path:
+    """The script that plays the run: --script, or the one beside this file that made the run."""
+    if args.script is not None:
+        return args.script if args.script.is_file() else fail(f"no script at {args.script}")
+    folder = args.run if args.run.is_dir() else args.run.parent
+    try:
+        name = json.loads((folder / "args.json").read_text())["script"]
+    except (OSError, ValueError, KeyError, TypeError):
+        fail(f"{folder} is not a run folder: it has no readable args.json; try --script")
+    script = Path(__file__).resolve().with_name(Path(str(name)).name)
+    if not script.is_file():
+        fail(f"the run was made by {name}, which is not in {script.parent}: name it with --script")
+    return script
+
+
+def import_script(script: Path) -> ModuleType:
+    """Imports the script; under uv, restarts in the script's own environment if packages lack."""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    if spec is None or spec.loader is None:
+        fail(f"{script} is not a Python script")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[script.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        uv = shutil.which("uv")
+        if uv is None or os.environ.get("PPO_EVALUATE_RESTARTED"):
+            fail(f"{script.name} needs a package: pip install {error.name}")
+        subprocess.run([uv, "sync", "--quiet", "--script", str(script)], check=True)
+        find = [uv, "python", "find", "--script", str(script)]
+        python = subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip()
+        os.environ["PPO_EVALUATE_RESTARTED"] = "1"
+        os.execv(python, [python, *sys.argv])
+    return module
+
+
+def main() -> None:
+    """Loads the run, plays it, prints the returns."""
+    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    if not args.run.exists():
+        fail(f"there is no run at {args.run}")
+    if args.episodes < 1:
+        fail(f"--episodes must be at least 1, not {args.episodes}")
+    script = import_script(find_script(args))
+    import torch  # after the script, so that a missing package is found there
+
+    checkpoint = script.load(args.run)
+    seed = checkpoint["args"].seed if args.seed is None else args.seed
+    settings = {
+        "seed": seed,
+        "eval_episodes": args.episodes,
+        "device": args.device,
+        "video_every": 1,
+    }
+    run_args = dataclasses.replace(
+        checkpoint["args"], capture_video=args.capture_video, async_envs=False, **settings
+    )
+    script.check(dataclasses.replace(run_args, track=False))
+    device = script.setup_torch(run_args)
+    folder = args.run if args.run.is_dir() else args.run.parent
+    videos = folder / time.strftime("videos/evaluation-%Y%m%d-%H%M%S")
+    envs = script.make_envs(dataclasses.replace(run_args, num_envs=1, capture_video=False), videos)
+    agent = script.Agent(envs).to(device)
+    envs.close()
+    agent.load_state_dict(checkpoint["agent"])
+    torch.manual_seed(seed)
+    returns = script.evaluate(agent, run_args, videos, args.greedy)
+    for episode, episodic_return in enumerate(returns, start=1):
+        print(f"episode {episode:3d}: return {episodic_return:g}")
+    how = "most probable actions" if args.greedy else "sampled actions"
+    print(f"{run_args.env_id} after {checkpoint['global_step']:,} steps, {how}: ", end="")
+    print(f"return {returns.mean():.1f} ± {returns.std():.1f} over {len(returns)} episodes")
+    if args.capture_video:
+        print(f"films: {videos}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The declared-differences table: how each script may differ from the script it was derived from.
+
+A new script needs a complete row, or `pytest tests/test_sync.py` fails. Let `python tests/units.py
+row ppo_atari` print what the row would have to be, cross out what does not belong to the variant's
+title (and undo it in the script), and paste the rest here.
+"""
+
+from dataclasses import dataclass
+
+BANNERS = ("setup", "storage", "rollout", "advantages", "update", "log")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most lines a script may have: above the plumbing line, in all, and in the iteration loop."""
+
+    above_plumbing: int
+    total: int
+    loop: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """One row of the table; unit names are those that `python tests/units.py list` prints."""
+
+    parent: str | None  # the file whose diff is this file's lesson
+    budget: tuple[int, int] | None  # lines removed, lines added at most; None: no line budget
+    differs: frozenset[str] | None = None  # units that differ from the parent's; None: not written
+    adds: frozenset[str] = frozenset()  # units that the parent does not have
+    removes: frozenset[str] = frozenset()  # units of the parent that this file does not have
+    limits: Limits | None = None
+    extras: tuple[
+        str, ...
+    ] = ()  # extras of pyproject.toml that its PEP 723 header adds to the base
+    without: frozenset[str] = frozenset()  # distributions of the base that it does not need
+    requires_python: str | None = None  # None: the same as pyproject.toml
+
+    def may_differ(self, unit: str) -> bool:
+        """Whether the unit is this script's own, so that the parent's is not copied over it."""
+        return unit in (self.differs or frozenset()) | self.adds | self.removes
+
+
+FAMILY: dict[str, Script] = {
+    "ppo.py": Script(
+        parent=None,
+        budget=None,
+        differs=frozenset(),
+        limits=Limits(above_plumbing=280, total=450, loop=60),
+    ),
+    "ppo_continuous_action.py": Script("ppo.py", (20, 35), extras=("mujoco", "dm_control")),
+    "ppo_multidiscrete.py": Script("ppo.py", (22, 35)),
+    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (6, 35)),
+    "ppo_atari.py": Script("ppo.py", (22, 45), extras=("atari",)),
+    "ppo_atari_lstm.py": Script("ppo_atari.py", (22, 65), extras=("atari",)),
+    "ppo_atari_multigpu.py": Script("ppo_atari.py", (10, 65), extras=("atari",)),
+    "ppo_atari_envpool.py": Script("ppo_atari.py", (32, 45), extras=("envpool",)),
+    "ppo_procgen.py": Script(
+        "ppo_atari.py", (50, 70), extras=("procgen",), requires_python="==3.11.*"
+    ),
+    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (32, 50), extras=("pettingzoo",)),
+    # Another framework: compared with its parent unit by unit, a line count would mean nothing.
+    "ppo_atari_envpool_xla_jax.py": Script(
+        "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})
+    ),
+    "ppo_atari_envpool_xla_jax_scan.py": Script(
+        "ppo_atari_envpool_xla_jax.py",
+        (55, 85),
+        extras=("envpool", "jax"),
+        without=frozenset({"torch"}),
+    ),
+}
+
+# Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.
+PROGRAMS: dict[str, tuple[str, ...]] = {"evaluate.py": ()}

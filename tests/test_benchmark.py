@@ -1,0 +1,391 @@
+"""The benchmark runner, driven with a tiny training script, and the plots of synthetic runs."""
+
+import csv
+import fcntl
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+BENCHMARK = Path(__file__).parent.parent / "benchmark"
+
+# Keeps the contract of a run folder. Environment ids that start with Fail fail, Slow ones train
+# until they are stopped, Dishonest ones exit with 0 but leave no agent. A resumed run finishes.
+FAKE = """
+import argparse, json, os, signal, sys, time
+from pathlib import Path
+parser = argparse.ArgumentParser()
+for flag in ("--env-id", "--seed", "--runs-dir", "--resume", "--learning-rate"):
+    parser.add_argument(flag)
+args = parser.parse_args()
+codes = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda n, f: codes.append(128 + n))
+if args.resume:
+    folder = Path(args.resume)
+    args.env_id = json.loads((folder / "args.json").read_text())["args"]["env_id"]
+else:
+    env_name = args.env_id.replace("/", "-")
+    folder = Path(args.runs_dir) / f"{env_name}__fake__{args.seed}__{time.time_ns()}"
+    folder.mkdir(parents=True)
+    facts = {"script": "fake.py", "argv": sys.argv[1:], "args": {"env_id": args.env_id}}
+    (folder / "args.json").write_text(json.dumps(facts))
+    (folder / "fake.py").write_bytes(Path(__file__).read_bytes())
+(folder / "checkpoint.pt").touch()
+threads = os.environ.get("OMP_NUM_THREADS", "unset")
+with open(folder / "starts.txt", "a") as file:
+    print(*sys.argv[1:], f"OMP={threads}", file=file)
+print(" 42% | step 42 of 100", flush=True)
+if args.env_id.startswith("Fail"):
+    print("\\n".join(f"line {n}" for n in range(50)))
+    sys.exit("RuntimeError: the loss is not finite")
+if args.env_id.startswith("Slow") and not args.resume:
+    started = time.time()
+    while not codes and time.time() - started < 20:
+        time.sleep(0.01)
+    time.sleep(0.1)  # for a second signal, which would kill a real run
+    (folder / "signals.txt").write_text(f"{len(codes)}")
+    sys.exit(codes[0] if codes else 1)
+if not args.env_id.startswith("Dishonest"):
+    (folder / "agent.pt").touch()
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    path = tmp_path / "fake.py"
+    path.write_text(FAKE)
+    return path
+
+
+def runner(fake: Path, *flags: str, command: str = "") -> list[str]:
+    command = command or f"{sys.executable} {fake}"
+    runs_dir = str(fake.parent / "runs")
+    words = [sys.executable, str(BENCHMARK / "run.py"), "--command", command, *flags]
+    return words if "--runs-dir" in flags else [*words, "--runs-dir", runs_dir]
+
+
+def run(fake: Path, *flags: str, command: str = "") -> subprocess.CompletedProcess[str]:
+    words = runner(fake, *flags, command=command)
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+def folders(fake: Path) -> list[Path]:
+    return sorted(path.parent for path in (fake.parent / "runs").glob("*/args.json"))
+
+
+def starts(folder: Path) -> list[str]:
+    return (folder / "starts.txt").read_text().splitlines()
+
+
+def wait_until_running(fake: Path, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while sum((folder / "starts.txt").exists() for folder in folders(fake)) < count:
+        assert time.monotonic() < deadline, "the runs do not start"
+        time.sleep(0.02)
+
+
+def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    flags = ("--env-ids", "A-v0", "ns/B-v0", "--num-seeds", "2", "--start-seed", "5")
+    env_ids = ["A-v0", "ns/B-v0"]
+    dry = run(fake, *flags, "--dry-run")
+    assert dry.returncode == 0 and len(dry.stdout.splitlines()) == 4 and not folders(fake)
+
+    first = run(fake, *flags, "--workers", "2")
+    assert first.returncode == 0, first.stderr
+    assert "4 runs: 4 done, 0 skipped, 0 failed" in first.stdout
+    runs_dir = fake.parent / "runs"
+    assert sorted(starts(folder)[0] for folder in folders(fake)) == sorted(
+        f"--env-id {env_id} --seed {seed} --runs-dir {runs_dir} OMP=1"
+        for env_id in env_ids
+        for seed in (5, 6)
+    )
+    logs = sorted(path.name for path in (runs_dir / "logs").iterdir())
+    assert logs == ["A-v0__5.log", "A-v0__6.log", "ns-B-v0__5.log", "ns-B-v0__6.log"]
+
+    again = run(fake, *flags, "--runs-dir", f"{runs_dir}/")
+    assert again.returncode == 0 and "0 done, 4 skipped, 0 failed" in again.stdout
+    assert len(folders(fake)) == 4 and all(len(starts(folder)) == 1 for folder in folders(fake))
+
+    other = run(fake, *flags, command=f"{sys.executable} {fake} --learning-rate 0.1")
+    assert "4 done, 0 skipped" in other.stdout and len(folders(fake)) == 8
+    alone = [starts(folder)[0] for folder in folders(fake) if "--learn" in starts(folder)[0]]
+    assert len(alone) == 4 and all(line.endswith("OMP=unset") for line in alone)
+
+
+def test_failing_run_is_loud_and_the_others_go_on(fake):
+    result = run(fake, "--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
+    assert result.returncode == 1
+    assert "1 done, 0 skipped, 2 failed" in result.stdout
+    assert "FAILED   Fail-v0 seed 1: exit code 1" in result.stderr
+    assert "  | line 49\n  | RuntimeError: the loss is not finite" in result.stderr
+    assert "line 20\n" not in result.stderr, "only the tail of the log"
+    assert "Dishonest-v0 seed 1: exit code 0, but no finished run folder" in result.stderr
+
+
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "3", "--workers", "2")
+    process = subprocess.Popen(runner(fake, *flags), stdout=subprocess.PIPE, text=True)
+    wait_until_running(fake, 2)
+    process.send_signal(signum)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == exit_code
+    assert "the same command again goes on" in output and "3 stopped" in output
+    cut_off = folders(fake)
+    assert len(cut_off) == 2, "the third run must not start"
+    assert [(folder / "signals.txt").read_text() for folder in cut_off] == ["1", "1"]
+
+    # The third one is started afresh: let it end by itself.
+    fake.write_text(FAKE.replace('startswith("Slow")', 'startswith("Never")'))
+    again = run(fake, *flags)
+    assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
+    assert "was made by a different fake.py" in again.stderr
+    for folder in cut_off:
+        first, second = starts(folder)
+        assert "--env-id Slow-v0" in first
+        assert second == f"--resume {folder} OMP=3", "the user's choice stays"
+        argv = json.loads((folder / "args.json").read_text())["argv"]
+        assert argv[:2] == ["--env-id", "Slow-v0"]
+    assert len(folders(fake)) == 3
+    assert "0 done, 3 skipped" in run(fake, *flags).stdout
+
+
+def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
+    fake.write_text(FAKE.replace("while not codes and", "while"))  # deaf to signals
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "1")
+    process = subprocess.Popen(runner(fake, *flags), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    wait_until_running(fake, 1)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().startswith("stopping")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    again = run(fake, *flags)
+    assert "1 done" in again.stdout and len(folders(fake)) == 1
+
+
+def test_run_of_another_process_is_left_alone(fake):
+    log = fake.parent / "runs" / "logs" / "A-v0__1.log"
+    log.parent.mkdir(parents=True)
+    with open(log, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        result = run(fake, "--env-ids", "A-v0", "--num-seeds", "1")
+    assert result.returncode == 1 and "already running" in result.stderr and not folders(fake)
+
+
+@pytest.mark.parametrize(
+    ("flags", "command", "message"),
+    [
+        (("--env-ids", "A-v0", "--workers", "0"), "", "--workers must be at least 1"),
+        (("--env-ids", "A-v0", "--num-seeds", "0"), "", "--num-seeds must be at least 1"),
+        (("--env-ids", "A-v0", "--start-seed", "-1"), "", "--start-seed must not be negative"),
+        (("--env-ids",), "", "--env-ids is empty"),
+        (("--env-ids", "A-v0", "A-v0"), "", "twice"),
+        (("--env-ids", "A-v0"), "python nowhere.py", "there is no file nowhere.py"),
+        (("--env-ids", "A-v0"), "python", "names no .py script"),
+        (("--env-ids", "A-v0"), "python 'fake.py", "No closing quotation"),
+        (("--env-ids", "A-v0"), "no-such-program FAKE", "cannot run no-such-program"),
+        (("--env-ids", "A-v0"), "python FAKE --seed=3", "must not contain --seed"),
+        (("--env-ids", "A-v0", "--runs-dir", "FAKE"), "", "is not a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message, monkeypatch, capsys):
+    module = load("run")
+    words = runner(
+        fake,
+        *(flag.replace("FAKE", str(fake)) for flag in flags),
+        command=command.replace("FAKE", str(fake)).replace("python", sys.executable),
+    )
+    monkeypatch.setattr(sys, "argv", words[1:])
+    with pytest.raises(SystemExit) as stop:
+        module.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+    assert list(fake.parent.iterdir()) == [fake], "nothing is created"
+
+
+def test_settings_ignore_where_a_run_is_kept():
+    settings = load("run").settings
+    argv = ["--runs-dir=a", "--gamma", "0.9", "--resume", "b", "--runs_dir", "c", "--seed", "1"]
+    assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
+
+
+# ------ plots ------
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARK / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def plot() -> ModuleType:
+    return load("plot")
+
+
+NOON = 1_790_000_000.0  # some wall-clock time
+
+
+def make_run(
+    runs_dir: Path, env_id: str, seed: int, parts: list[dict], finished: bool = True
+) -> Path:
+    """A run folder with one event file for each part: start (s), purge_step, episodes, last step.
+
+    An episode is (step, seconds since the part's start, return).
+    """
+    folder = runs_dir / f"{env_id}__ppo__{seed}__20261120-120000"
+    folder.mkdir(parents=True)
+    facts = {
+        "script": "ppo.py",
+        "argv": ["--env-id", env_id, "--seed", str(seed)],
+        "args": {"env_id": env_id, "seed": seed, "gamma": 0.99},
+        "versions": {"python": "3.11.7", "torch": "2.13.0"},
+        "hardware": "cpu",
+    }
+    (folder / "args.json").write_text(json.dumps(facts))
+    (folder / "checkpoint.pt").touch()
+    if finished:
+        (folder / "agent.pt").touch()
+    for number, part in enumerate(parts):
+        begin = NOON + part["start"]
+        with pytest.MonkeyPatch.context() as patch:  # the file's first event has the time of day
+            patch.setattr(time, "time", lambda begin=begin: begin)
+            writer = SummaryWriter(
+                str(folder), purge_step=part.get("purge_step"), filename_suffix=f".{number}"
+            )
+        for step, seconds, value in part["episodes"]:
+            writer.add_scalar("charts/episodic_return", value, step, walltime=begin + seconds)
+        step, seconds = part["last"]
+        writer.add_scalar("charts/SPS", 100.0, step, walltime=begin + seconds)
+        writer.close()
+    return folder
+
+
+def episodes(values: np.ndarray, step: int = 10) -> list[tuple[int, float, float]]:
+    return [(step * (i + 1), 0.6 * (i + 1), float(value)) for i, value in enumerate(values)]
+
+
+def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, capsys):
+    runs_dir, out = tmp_path / "runs", tmp_path / "out"
+    last = (5000, 300.0)
+    values = {seed: np.r_[np.full(400, 20.0), np.arange(100) + 100.0 * seed] for seed in (1, 2, 3)}
+    for seed, returns in values.items():
+        part = {"start": 0, "episodes": episodes(returns), "last": last}
+        make_run(runs_dir, "CartPole-v1", seed, [part])
+    part = {"start": 0, "episodes": episodes(np.full(7, -5.0), step=700), "last": last}
+    make_run(runs_dir, "Own-v0", 1, [part])
+    make_run(runs_dir, "Own-v0", 2, [part], finished=False)
+    (runs_dir / "logs").mkdir()
+
+    argv = ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out), "--name", "results"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert plot.main() == 0
+    warnings = capsys.readouterr().err
+    assert "Own-v0__ppo__2__20261120-120000 is left out: not finished" in warnings
+
+    with open(out / "results_scores.csv") as file:
+        scores = list(csv.DictReader(file))
+    assert [(row["env_id"], row["seed"], float(row["score"])) for row in scores] == [
+        ("CartPole-v1", "1", 149.5),
+        ("CartPole-v1", "2", 249.5),
+        ("CartPole-v1", "3", 349.5),
+        ("Own-v0", "1", -5.0),
+    ]
+    assert scores[0]["steps"] == "5000" and scores[0]["minutes"] == "5.00"
+
+    with open(out / "results.csv") as file:
+        points = list(csv.DictReader(file))
+    curve = [row for row in points if row["env_id"] == "CartPole-v1" and row["seed"] == "2"]
+    assert len(curve) == 200
+    assert {row["env_id"] for row in points} == {"CartPole-v1", "Own-v0"}
+    middle = next(row for row in curve if row["global_step"] == "4500")  # 450 episodes
+    assert float(middle["return"]) == pytest.approx(values[2][350:450].mean(), abs=0.01)
+    assert float(middle["minutes"]) == pytest.approx(4.5, abs=0.001)
+    own = [row for row in points if row["env_id"] == "Own-v0"]
+    assert all(int(row["global_step"]) >= 700 for row in own), "no point before the first episode"
+
+    table = (out / "results.md").read_text()
+    assert "| environment | `ppo.py` | CleanRL | openai/baselines | steps | minutes |" in table
+    assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
+    assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
+    assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
+    assert "Not finished and left out: Own-v0 seed 2." in table
+    assert "Fewer than 100 episodes, all of them counted: Own-v0 seed 1 (7)." in table
+    assert "docs/rl-algorithms/ppo" in table
+
+    picture = (out / "results.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and 10_000 < len(picture) < 150_000
+    assert picture[25] == 3, "with a palette: a full benchmark stays below 150 kB"
+
+
+def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
+    first = {
+        "start": 0,
+        "episodes": [(100, 60.0, 1.0), (200, 120.0, 2.0), (300, 180.0, 3.0)],
+        "last": (300, 180.0),
+    }
+    second = {  # an hour later, from the checkpoint at step 200
+        "start": 3600,
+        "purge_step": 201,
+        "episodes": [(290, 60.0, 30.0), (390, 120.0, 40.0)],
+        "last": (400, 180.0),
+    }
+    folder = make_run(tmp_path, "CartPole-v1", 1, [first, second])
+    found, last_step, total_minutes = plot.read_events(folder)
+    assert [(step, value) for step, _, value in found] == [(100, 1), (200, 2), (290, 30), (390, 40)]
+    assert [minutes for _, minutes, _ in found] == pytest.approx([1, 2, 4, 5])
+    assert last_step == 400 and total_minutes == pytest.approx(6)
+
+    accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
+    expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]
+    assert [(step, value) for step, _, value in found] == expected
+
+
+def test_rolling_mean_and_held_values(plot):
+    x = np.random.default_rng(0).normal(size=250)
+    expected = [x[max(0, i - 99) : i + 1].mean() for i in range(250)]
+    assert np.allclose(plot.rolling_mean(x), expected)
+    held = plot.value_at(np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30]))
+    assert np.array_equal(held, [np.nan, 10, 20, 30], equal_nan=True)
+
+
+def test_confidence_is_students_interval(plot):
+    mean, half = plot.confidence(np.array([[1.0], [2.0], [3.0]]))
+    assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
+
+
+@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts"])
+def test_plot_rejects_bad_input(plot, case, tmp_path, monkeypatch, capsys):
+    part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
+    runs_dir = tmp_path / "runs"
+    if case != "no folder":
+        folder = make_run(runs_dir, "A-v0", 1, [part], finished=case == "two scripts")
+    if case == "two scripts":
+        make_run(runs_dir, "A-v0", 2, [part])
+        facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
+        (folder / "args.json").write_text(facts)
+    out = tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out)])
+    with pytest.raises(SystemExit) as stop:
+        plot.main()
+    lines = capsys.readouterr().err.splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert stop.value.code == 2 and len(errors) == 1 and not out.exists()

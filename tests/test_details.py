@@ -1,0 +1,147 @@
+"""The tags of the implementation details agree with docstrings, titles and docs/details.md."""
+
+from pathlib import Path
+
+import pytest
+from details_matrix import (
+    DETAILS,
+    GROUPS,
+    check_tags,
+    declared_details,
+    declared_deviations,
+    details_page,
+    find_tags,
+    main,
+    pages,
+)
+from units import Collection
+
+COLLECTION = Collection()
+
+
+def test_there_are_the_blogs_details():
+    counts = [sum(name.startswith(f"{group}-") for name in DETAILS) for group in GROUPS]
+    assert dict(zip(GROUPS, counts, strict=True)) == {
+        "core": 13,
+        "atari": 9,
+        "continuous": 9,
+        "lstm": 5,
+        "multidiscrete": 1,
+        "aux": 4,
+    }
+
+
+@pytest.mark.parametrize("name", COLLECTION.scripts())
+def test_tags_and_docstring_agree(name: str):
+    assert check_tags(COLLECTION.source(name)) == []
+
+
+def test_ppo_has_all_core_details():
+    declared = declared_details(COLLECTION.source("ppo.py"))
+    assert {f"core-{number}" for number in range(1, 14)} <= declared
+
+
+def test_pages_are_current():
+    assert main(["--check"]) == 0, "python docs/details_matrix.py"
+
+
+def test_titles_of_the_pages_cells_are_the_tags_lines():
+    """Each cell of the page leads to the line of the script that carries its tag."""
+    page = (COLLECTION.root / "docs" / "details.md").read_text()
+    for script in COLLECTION.scripts():
+        lines = COLLECTION.source(script).split("\n")
+        for tag in find_tags(COLLECTION.source(script)):
+            assert f"[{tag.name}]" in lines[tag.line - 1]
+            assert f"source/{Path(script).stem}.md#__codelineno-0-{tag.line})" in page
+
+
+# ------ each kind of failure, on a synthetic script ------
+SCRIPT = '''\
+"""Title.
+
+Details: core 1-2, 4, aux 3 (core-3 is left out).
+Deviations: truncated episodes are bootstrapped; values
+are not clipped.
+
+More.
+"""
+
+envs = 1  # [core-1] vectorized architecture
+text = "# [core-9] in a string"
+init = 2  # [core-2] orthogonal initialization, as in the paper; gain sqrt(2)
+lr = 3  # [core-4] annealing
+for epoch in range(3):
+    break  # [aux-3] early stopping on KL
+boot = 5  # [deviation] truncated episodes bootstrapped, unlike baselines
+# ====== plumbing: nothing below changes what is learned ======
+log = 6
+'''
+
+
+def test_the_synthetic_script_is_fine():
+    assert declared_details(SCRIPT) == {"core-1", "core-2", "core-4", "aux-3"}
+    expected = "truncated episodes are bootstrapped; values are not clipped."
+    assert declared_deviations(SCRIPT) == expected
+    assert [tag.line for tag in find_tags(SCRIPT)] == [10, 12, 13, 15, 16]
+    assert check_tags(SCRIPT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("lr = 3  # [core-4] annealing", "lr = 3", "the code lacks core-4 of the docstring's"),
+        ("core 1-2, 4", "core 1-2", "the docstring's `Details:` line lacks core-4"),
+        ("log = 6", "log = 6  # [core-1] vectorized", "[core-1] appears 2 times"),
+        ("log = 6", "log = 6  # [core-3] Adam epsilon", "is below the plumbing line"),
+        (
+            "lr = 3  # [core-4] annealing",
+            "# [core-4] annealing\nlr = 3",
+            "not a comment at the end",
+        ),
+        ("# [core-4] annealing", "# see [core-4] annealing", "not a comment at the end"),
+        ("# [core-4] annealing", "# [core-4] Adam epsilon", "the detail's title is `Adam learning"),
+        ("# [core-4] annealing", "# [core-4]", "the detail's title is `Adam learning"),
+        ("# [core-4] annealing", "# [core-14] annealing", "is not one of the 41 details"),
+        ("core 1-2, 4,", "1-2, core 4,", "cannot read `1-2`"),
+        ("core 1-2, 4,", "core 1-2, 2, 4,", "names core-2 twice"),
+        ("Details: core", "Tags: core", "has 0 lines `Details: ...`"),
+        ("[deviation] truncated", "[deviation] simulated", "not in the docstring's `Deviations:`"),
+        ("Deviations: ", "Departures: ", "not in the docstring's `Deviations:`"),
+        ("# [deviation]", "# deviation:", "no line is tagged [deviation]"),
+    ],
+)
+def test_a_failure_of_each_kind(old: str, new: str, complaint: str):
+    assert old in SCRIPT
+    problems = check_tags(SCRIPT.replace(old, new))
+    assert any(complaint in problem for problem in problems), problems
+
+
+def test_page_of_two_scripts():
+    page = details_page({"ppo.py": SCRIPT, "ppo_atari.py": SCRIPT.replace("core-4", "atari-1")})
+    link = "(source/ppo_atari.md#__codelineno-0-10)"
+    assert (
+        f"| core-1 | vectorized architecture | [10](source/ppo.md#__codelineno-0-10) | [10]{link} |"
+        in page
+    )
+    assert "| atari-1 | NoopReset |  | [13](source/ppo_atari.md#__codelineno-0-13) |" in page
+    assert "- atari-2 to atari-9: will come with `ppo_atari.py`" in page
+    assert "- aux-1: no script anneals `clip_coef`" in page
+    assert "line 16](source/ppo.md#__codelineno-0-16): truncated episodes bootstrapped" in page
+
+
+def test_check_finds_stale_missing_and_left_over_pages(tmp_path: Path):
+    collection = Collection(tmp_path)
+    (tmp_path / "ppo").mkdir()
+    collection.path("ppo.py").write_text(SCRIPT)
+    assert main([], collection) == 0
+    assert main(["--check"], collection) == 0
+    assert sorted(path.name for path in pages(collection)) == ["details.md", "ppo.md"]
+    collection.path("ppo.py").write_text(SCRIPT.replace("lr = 3", "\nlr = 3"))
+    assert main(["--check"], collection) == 1
+    assert main([], collection) == 0
+    (tmp_path / "docs/source/ppo_gone.md").write_text("")
+    assert main(["--check"], collection) == 1
+    assert main([], collection) == 0
+    assert main(["--check"], collection) == 0
+    (tmp_path / "docs/source/ppo.md").unlink()
+    assert main(["--check"], collection) == 1

@@ -1,0 +1,179 @@
+"""The pages build, their links lead somewhere, and they say what the scripts do."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from urllib.parse import unquote, urlsplit
+
+import blocks
+import numpy as np
+import pytest
+from units import ROOT, Collection
+
+COLLECTION = Collection()
+README = (ROOT / "README.md").read_text()
+# Markdown links and images, and those of HTML.
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
+
+
+class Page(HTMLParser):
+    """Links and anchors of a built page."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.links: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.add(value)
+            elif name in ("id", "name") and value:
+                self.anchors.add(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages, built as a reader would build them."""
+    if importlib.util.find_spec("material") is None:
+        pytest.skip("needs the extra `docs`")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_links_and_anchors_of_the_built_pages_exist(site: Path):
+    pages = {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert len(pages) >= 8
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            url = urlsplit(link)
+            if url.scheme or url.netloc:
+                continue
+            target = (path.parent / unquote(url.path)).resolve() if url.path else path
+            target = target / "index.html" if target.is_dir() else target
+            missing_anchor = (
+                url.fragment
+                and target in pages
+                and unquote(url.fragment) not in pages[target].anchors
+            )
+            if not target.exists() or missing_anchor:
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert broken == []
+
+
+def test_built_pages_load_nothing_from_elsewhere(site: Path):
+    loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?(?:https?:)?//[^\s>]+")
+    found = {path.name: loaded.findall(path.read_text()) for path in site.rglob("*.html")}
+    assert {name: links for name, links in found.items() if links} == {}
+
+
+def test_results_are_shown(site: Path):
+    page = (site / "ppo.html").read_text()
+    assert 'src="results/ppo.png"' in page and "openai/baselines</th>" in page
+    assert "--8&lt;--" not in page and "--8<--" not in page
+
+
+def test_links_of_the_readme_exist():
+    links = [a or b for a, b in LINK.findall(README)]
+    local = [urlsplit(link) for link in links if not urlsplit(link).scheme]
+    assert len(local) > 5
+    assert [url.path for url in local if not (ROOT / url.path).exists()] == []
+    for url in local:
+        if url.fragment:
+            headings = re.findall(r"^#+ (.*)$", (ROOT / url.path).read_text(), re.MULTILINE)
+            slugs = [re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings]
+            assert url.fragment in slugs, f"{url.path}#{url.fragment}"
+
+
+def test_the_readmes_test_command_is_what_ci_runs():
+    commands = re.findall(r"^(uv run .*?pytest)\b", README, re.MULTILINE)
+    assert len(commands) == 1
+    assert commands[0] in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/index.md"])
+def test_tables_of_scripts_tell_what_exists(path: str):
+    """Every script has a row: with a link if it exists, else with the word `planned`."""
+    text = (ROOT / path).read_text()
+    for script in COLLECTION.family:
+        row = re.search(rf"^\| \[?`{re.escape(script)}`.*$", text, re.MULTILINE)
+        assert row, f"no row for {script}"
+        exists = COLLECTION.path(script).exists()
+        assert ("planned" in row[0]) != exists, row[0]
+        assert row[0].startswith("| [") == exists, row[0]
+
+
+@pytest.mark.parametrize("script", COLLECTION.scripts())
+def test_every_script_has_a_page_with_all_flags(script: str):
+    text = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
+    tree = ast.parse(COLLECTION.source(script))
+    args = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Args")
+    names = [ast.unparse(n.target) for n in args.body if isinstance(n, ast.AnnAssign)]
+    assert len(names) > 20
+    flags = [blocks.flag_name(name) for name in names]
+    assert [flag for flag in flags if f"| `{flag}` |" not in text] == []
+
+
+@pytest.mark.parametrize("script", COLLECTION.scripts())
+def test_every_metric_is_explained(script: str):
+    metrics = set(re.findall(r'"((?:charts|losses|eval)/\w+)"', COLLECTION.source(script)))
+    assert len(metrics) > 10
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert [metric for metric in sorted(metrics) if f"| `{metric}` |" not in text] == []
+
+
+def test_generated_blocks_are_current(capsys: pytest.CaptureFixture[str]):
+    exit_code = blocks.main(["--check"])
+    shown = capsys.readouterr()
+    assert exit_code == 0, f"run python docs/blocks.py\n{shown.out}{shown.err}"
+
+
+def test_blocks_are_filled_and_failures_told():
+    begin, end = "<!-- begin flags ppo.py -->\n", "<!-- end -->"
+    text, problems = blocks.fill(f"a\n{begin}stale{end}\nb\n{begin}{end}")
+    assert problems == [] and text.count("| `--target-kl` | none |") == 2 and "stale" not in text
+    assert blocks.fill(text) == (text, [])
+    for name in ("table nowhere.md", "table extra.css", "flag ppo.py"):
+        broken = f"<!-- begin {name} -->\nkept{end}"
+        text, problems = blocks.fill(broken)
+        assert text == broken and len(problems) == 1
+
+
+def load_ppo() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ppo_for_docs", ROOT / "ppo" / "ppo.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_of_episode_ends_is_right():
+    text = (ROOT / "docs" / "episode-ends.md").read_text()
+    lines = re.findall(r"^\| (\d) \|[^|]*\|((?:[^|\n]+\|){7})$", text, re.MULTILINE)
+    cells = [[float(cell.strip(" *")) for cell in row.split("|")[:-1]] for _, row in lines]
+    assert [int(t) for t, _ in lines] == [0, 1, 2, 3, 4, 5]
+    table = np.array(cells).T[..., None]
+    rewards, values, terminated, truncated, valid, deltas, advantages = table
+    terminated, truncated, valid = (flag.astype(bool) for flag in (terminated, truncated, valid))
+    done = np.vstack([np.zeros((1, 1), bool), terminated | truncated])
+    np.testing.assert_array_equal(valid, ~done[:-1])
+
+    all_values = np.vstack([values, [[2.0]]])  # the value after the last step
+    compute_gae = load_ppo().compute_gae
+    args = SimpleNamespace(gamma=0.9, gae_lambda=0.5)
+    found, _ = compute_gae(rewards, all_values, terminated, truncated, args)
+    np.testing.assert_allclose(found, advantages, atol=1e-9)
+    args.gae_lambda = 0.0  # then the advantages are the deltas
+    found, _ = compute_gae(rewards, all_values, terminated, truncated, args)
+    np.testing.assert_allclose(found, deltas, atol=1e-9)

@@ -1,0 +1,93 @@
+"""The scripts' PEP 723 headers and pyproject.toml declare the same dependencies."""
+
+import ast
+import re
+import sys
+import tomllib
+from datetime import datetime
+from typing import Any
+
+import pytest
+from family import FAMILY, PROGRAMS
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from units import ROOT, Collection
+
+COLLECTION = Collection()
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
+# Extras that the other programs draw on; they need not use all of them.
+OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
+OTHERS |= {f"benchmark/{path.name}": ("benchmark",) for path in (ROOT / "benchmark").glob("*.py")}
+OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
+# Distributions whose module has another name.
+MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
+
+
+def header(path: str) -> dict[str, Any]:
+    """The script's metadata, read as PEP 723 says; ValueError unless there is exactly one block."""
+    pattern = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
+    source = (ROOT / path).read_text()
+    blocks = [m for m in re.finditer(pattern, source) if m["type"] == "script"]
+    if len(blocks) != 1:
+        raise ValueError(f"{path} has {len(blocks)} PEP 723 blocks")
+    lines = blocks[0]["content"].splitlines()
+    return tomllib.loads("\n".join(line[2:] for line in lines))
+
+
+def requirements(lines: list[str]) -> set[str]:
+    """Requirements in one spelling, so that order and blanks do not count."""
+    return {str(Requirement(line)) for line in lines}
+
+
+def allowed(extras: tuple[str, ...], without: frozenset[str] = frozenset()) -> set[str]:
+    """Requirements of pyproject.toml's base, less some distributions, and of the extras."""
+    base = {r for r in requirements(PROJECT["dependencies"]) if Requirement(r).name not in without}
+    optional = PROJECT["optional-dependencies"]
+    return base.union(*(requirements(optional[extra]) for extra in extras))
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_script_declares_its_extras(path: str):
+    row = FAMILY[path.removeprefix("ppo/")]
+    assert requirements(header(path)["dependencies"]) == allowed(row.extras, row.without)
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_program_declares_what_pyproject_declares(path: str):
+    assert requirements(header(path)["dependencies"]) <= allowed(OTHERS[path])
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+def test_python_versions_agree(path: str):
+    row = FAMILY.get(path.removeprefix("ppo/"))
+    wanted = (row and row.requires_python) or PROJECT["requires-python"]
+    assert SpecifierSet(header(path)["requires-python"]) == SpecifierSet(wanted)
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+def test_the_day_is_pinned(path: str):
+    day = header(path)["tool"]["uv"]["exclude-newer"]
+    assert datetime.fromisoformat(day).tzinfo is not None
+    assert day == PYPROJECT["tool"]["uv"]["exclude-newer"], "one day for all"
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+def test_every_import_is_declared(path: str):
+    """Third-party modules that the file imports are among its own dependencies."""
+    imported = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported.add((node.module or "").partition(".")[0])
+    names = [canonicalize_name(Requirement(line).name) for line in header(path)["dependencies"]]
+    declared = {MODULES.get(name, name.replace("-", "_")) for name in names}
+    assert imported - set(sys.stdlib_module_names) <= declared
+
+
+def test_rows_name_extras_that_exist():
+    extras = {extra for name in COLLECTION.scripts() for extra in FAMILY[name].extras}
+    assert extras <= PROJECT["optional-dependencies"].keys()
