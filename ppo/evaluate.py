@@ -90,7 +90,6 @@ def main() -> None:
     if args.episodes < 1:
         fail(f"--episodes must be at least 1, not {args.episodes}")
     script = import_script(find_script(args))
-    import torch  # after the script, so that a missing package is found there
 
     checkpoint = script.load(args.run)
     seed = checkpoint["args"].seed if args.seed is None else args.seed
@@ -111,7 +110,7 @@ def main() -> None:
     agent = script.Agent(envs).to(device)
     envs.close()
     agent.load_state_dict(checkpoint["agent"])
-    torch.manual_seed(seed)
+    script.torch.manual_seed(seed)
     returns = script.evaluate(agent, run_args, videos, args.greedy)
     for episode, episodic_return in enumerate(returns, start=1):
         print(f"episode {episode:3d}: return {episodic_return:g}")

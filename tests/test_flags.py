@@ -111,7 +111,12 @@ def unread_fields(source: str) -> list[str]:
     tree = ast.parse(source)
     outside = [n for n in tree.body if not (isinstance(n, ast.ClassDef) and n.name == "Args")]
     read = set().union(*(attributes(node, "args") for node in outside))
-    properties = {n.name: n for n in args.body if isinstance(n, ast.FunctionDef)}
+    properties: dict[str, ast.AST] = {
+        n.name: n for n in args.body if isinstance(n, ast.FunctionDef)
+    }
+    for node in args.body:  # name = property(lambda self: ...)
+        if isinstance(node, ast.Assign):
+            properties[ast.unparse(node.targets[0])] = node.value
     queue = [name for name in properties if name in read]
     while queue:
         new = attributes(properties.pop(queue.pop()), "self")

@@ -1,0 +1,186 @@
+"""Runs the scripts as their users do: the real command line, in a process of its own.
+
+Every process gets an empty home folder and no Weights & Biases settings, so that what a test sees
+does not depend on whose machine it runs on. PPO_SCRIPT may name another script to test.
+"""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+TESTS = Path(__file__).resolve().parent
+PPO = TESTS.parent / "ppo"
+SCRIPT = Path(os.environ.get("PPO_SCRIPT", PPO / "ppo.py")).resolve()
+EVALUATE = PPO / "evaluate.py"
+LIMIT = 120  # seconds after which a command counts as hanging
+CLOCKWORK = "clockwork:Clockwork-v0"  # clockwork.py: nothing in it is random
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended: its folder and what it printed."""
+
+    folder: Path
+    stdout: str
+    stderr: str
+
+
+def environment(home: Path, **changes: str) -> dict[str, str]:
+    """The variables of this process, with tests/ importable, `home` as home and `changes`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "RANK", "PYTEST"))}
+    paths = {"HOME": str(home), "PYTHONPATH": str(TESTS), "CUDA_VISIBLE_DEVICES": ""}
+    return kept | paths | changes
+
+
+def start(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> subprocess.Popen[str]:
+    """Starts `script args` in a process group of its own, with `changes` in its environment."""
+    home = cwd.parent / f"{cwd.name}-home"
+    home.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, args)],
+        cwd=cwd,
+        env=environment(home, **changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(
+    *args: object, cwd: Path, script: Path = SCRIPT, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `script args` to its end; a command that hangs fails the test."""
+    process = start(*args, cwd=cwd, script=script, **changes)
+    try:
+        stdout, stderr = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        pytest.fail(f"{args} still ran after {LIMIT} s\n{stdout}\n{stderr}")
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def the_folder(runs_dir: Path) -> Path:
+    """The only run folder in `runs_dir`."""
+    (folder,) = runs_dir.iterdir()
+    return folder
+
+
+def train(*args: object, cwd: Path, **changes: str) -> Run:
+    """A run in `cwd`/runs that must end well."""
+    done = run(*args, "--runs-dir", cwd / "runs", cwd=cwd, **changes)
+    assert done.returncode == 0, done.stderr
+    return Run(the_folder(cwd / "runs"), done.stdout, done.stderr)
+
+
+def resume(folder: Path, *args: object, cwd: Path, **changes: str) -> Run:
+    """Continues the run in `folder`, which must end well."""
+    done = run("--resume", folder, *args, cwd=cwd, **changes)
+    assert done.returncode == 0, done.stderr
+    return Run(folder, done.stdout, done.stderr)
+
+
+def wait_until(condition: Any, seconds: float = 60) -> Any:
+    """What `condition()` returns once that is true; fails the test when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} s for nothing")
+        time.sleep(0.02)
+    return value
+
+
+def wait_for_checkpoint(runs_dir: Path, process: subprocess.Popen[str]) -> Path:
+    """The run folder in `runs_dir`, once training has begun there."""
+
+    def found() -> list[Path]:
+        if process.poll() is not None:
+            pytest.fail(f"ended too early: {process.communicate()}")
+        return list(runs_dir.glob("*/checkpoint.pt"))
+
+    return wait_until(found)[0].parent
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str, str]:
+    """Exit code and output of a process that must end within so many seconds."""
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail(f"still ran {seconds} s later")
+    return process.returncode, stdout, stderr
+
+
+def processes() -> dict[int, int]:
+    """Parent of each living process, zombies left out."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return {int(pid): int(parent) for pid, parent, state in rows if "Z" not in state}
+
+
+def children(pid: int) -> set[int]:
+    """Living child processes of a process."""
+    return {child for child, parent in processes().items() if parent == pid}
+
+
+def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
+    """A checkpoint, read without executing anything inside it."""
+    return torch.load(folder / name, map_location="cpu", weights_only=True)
+
+
+def events(folder: Path) -> EventAccumulator:
+    """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
+    return accumulator.Reload()
+
+
+def curve(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """Steps and values of a scalar."""
+    return [(point.step, point.value) for point in events(folder).Scalars(tag)]
+
+
+SHARED = tempfile.TemporaryDirectory()  # removed when this process ends
+
+
+def shared_folder(name: str) -> Path:
+    """An empty folder for what several test modules share."""
+    folder = Path(SHARED.name, name)
+    folder.mkdir()
+    return folder
+
+
+@functools.cache
+def finished_run() -> Run:
+    """A short run that ended by itself, shared by all tests of a session: do not write into it."""
+    return train(
+        *("--total-timesteps", 2048, "--eval-episodes", 2, "--seed", 3),
+        cwd=shared_folder("finished"),
+    )
+
+
+@functools.cache
+def interrupted_run() -> tuple[Run, int]:
+    """A run that Ctrl-C ended halfway and its exit code, shared like the finished one."""
+    cwd = shared_folder("interrupted")
+    process = start("--total-timesteps", 65536, "--runs-dir", "runs", cwd=cwd)
+    folder = wait_for_checkpoint(cwd / "runs", process)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    code, stdout, stderr = finish(process)
+    return Run(folder, stdout, stderr), code

@@ -1,0 +1,75 @@
+"""Imports the scripts for tests, trains with them and reads what they have written.
+
+The environment variable PPO_SCRIPT names a file that is imported in place of the script of the same
+file name: tests/test_mutations.py runs the tests on edited copies that way.
+"""
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from units import Collection
+
+# No evaluation and no checkpoint but the last one: what most tests do not need.
+QUICK = {"eval_episodes": 0, "checkpoint_every": 0}
+
+torch.set_num_threads(1)  # fastest for networks of this size, and several tests may run at once
+
+
+@cache
+def load_script(name: str) -> ModuleType:
+    """Imports ppo/<name>; registered in sys.modules, where torch.compile looks for it."""
+    override = Path(os.environ.get("PPO_SCRIPT", ""))
+    path = override if override.name == name else Collection().path(name)
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run of a script's train()."""
+
+    script: ModuleType
+    args: Any
+    folder: Path
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return torch.load(self.folder / "agent.pt", weights_only=True)
+
+    def agent(self) -> Any:
+        """The trained agent, read back from the run folder."""
+        envs = self.script.make_envs(self.args, self.folder)
+        agent = self.script.Agent(envs)
+        envs.close()
+        agent.load_state_dict(self.state["agent"])
+        return agent
+
+    def scalars(self) -> dict[str, list[tuple[int, float]]]:
+        """(step, value) of every logged point, by name."""
+        log = events(self.folder)
+        names = log.Tags()["scalars"]
+        return {name: [(point.step, point.value) for point in log.Scalars(name)] for name in names}
+
+
+def events(folder: Path) -> EventAccumulator:
+    """All TensorBoard events of a run folder."""
+    return EventAccumulator(str(folder), {"scalars": 0, "histograms": 0}).Reload()
+
+
+def train(script: ModuleType, folder: Path, **flags: Any) -> Run:
+    """Trains in an empty folder with the flags given over QUICK's and the script's defaults."""
+    args = script.Args(**{**QUICK, **flags})
+    assert script.train(args, folder, {}) == 0
+    return Run(script, args, folder)

@@ -1,0 +1,184 @@
+"""Input that cannot work: one clear line, exit code 2, and nothing has been created on disk."""
+
+import os
+import pickle
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command import CLOCKWORK, SCRIPT, checkpoint, finished_run, run, the_folder
+
+SHORT = ("--total-timesteps", "1024", "--eval-episodes", "0")
+
+
+class BoobyTrap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and with run folders and files that are no good."""
+    folder = tmp_path_factory.mktemp("material")
+    shutil.copytree(finished_run().folder, folder / "finished")
+    good = (folder / "finished/checkpoint.pt").read_bytes()
+    state = checkpoint(folder / "finished")
+    for name in ("empty", "truncated", "random", "trap", "foreign", "list", "other", "newer"):
+        (folder / name).mkdir()
+    (folder / "truncated/checkpoint.pt").write_bytes(good[: len(good) // 2])
+    (folder / "random/checkpoint.pt").write_bytes(bytes(range(256)) * 64)
+    (folder / "trap/checkpoint.pt").write_bytes(pickle.dumps(BoobyTrap(folder / "sprung")))
+    torch.save({"model_state_dict": state["agent"]}, folder / "foreign/checkpoint.pt")
+    torch.save([1, 2, 3], folder / "list/checkpoint.pt")
+    torch.save(state | {"script": "ppo_other.py"}, folder / "other/checkpoint.pt")
+    unknown = {"args": state["args"] | {"a_flag_of_tomorrow": 1}}
+    torch.save(state | unknown, folder / "newer/checkpoint.pt")
+    (folder / "file").write_text("not a folder")
+    return folder
+
+
+# Name, arguments after `--total-timesteps 1024 --eval-episodes 0` ("@/" is the material), what the
+# line must say (a regular expression, case ignored), changes of the environment.
+ROWS: list[tuple[str, str, str, dict[str, str]]] = [
+    ("minibatches do not divide", "--num-minibatches 3", "num-minibatches", {}),
+    ("less than a batch", "--total-timesteps 511", "total-timesteps.* 512", {}),
+    ("negative timesteps", "--total-timesteps -1", "total-timesteps", {}),
+    ("no envs", "--num-envs 0", "envs", {}),
+    ("no steps", "--num-steps 0", "steps", {}),
+    ("no minibatches", "--num-minibatches 0", "minibatches", {}),
+    ("no epochs", "--update-epochs 0", "epochs", {}),
+    ("negative learning rate", "--learning-rate -1", "learning-rate|learning rate|step size", {}),
+    ("learning rate NaN", "--learning-rate nan", "learning-rate|learning rate|step size", {}),
+    ("gamma above 1", "--gamma 1.1", "gamma", {}),
+    ("gamma negative", "--gamma -0.5", "gamma", {}),
+    ("lambda above 1", "--gae-lambda 1.5", "gae-lambda", {}),
+    ("clip range zero", "--clip-coef 0", "clip", {}),
+    ("gradient norm negative", "--max-grad-norm -1", "max-grad-norm", {}),
+    ("checkpoint-every negative", "--checkpoint-every -1", "checkpoint-every", {}),
+    ("eval-episodes negative", "--eval-episodes -1", "eval-episodes", {}),
+    ("video-every zero", "--video-every 0 --capture-video", "video-every", {}),
+    ("no threads", "--torch-threads 0", "thread", {}),
+    ("seed negative", "--seed -1", "seed", {}),
+    ("environment misspelt", "--env-id CartPol-v1", "CartPole", {}),
+    ("environment's version", "--env-id CartPole-v7", "v1", {}),
+    ("environment's module", "--env-id no_such_module:Foo-v0", "no_such_module", {}),
+    ("environment breaks", "--env-id clockwork:Broken-v0", "simulator is not licensed", {}),
+    ("MuJoCo missing", "--env-id Ant-v5", r"pip install .*gymnasium\[mujoco\]", {}),
+    ("ALE missing", "--env-id ALE/Pong-v5", r"ppo_atari\.py|ale-py|gymnasium\[atari\]", {}),
+    ("continuous actions", "--env-id Pendulum-v1", r"ppo_continuous_action\.py", {}),
+    ("several actions", "--env-id clockwork:MultiDiscreteAction-v0", r"ppo_multidiscrete\.py", {}),
+    ("actions of no script", "--env-id clockwork:DictAction-v0", r"acts in Dict\(", {}),
+    ("discrete observations", "--env-id CliffWalking-v1", r"Discrete\(48\)", {}),
+    ("dict observations", "--env-id clockwork:DictObservation-v0", r"Dict\(", {}),
+    ("no CUDA", "--device cuda", "--device cuda", {}),
+    ("no such GPU", "--device cuda:7", "--device cuda:7", {}),
+    ("no MPS", "--device mps", "--device mps", {}),
+    ("unknown device", "--device toaster", "--device toaster", {}),
+    ("env cannot be filmed", f"--env-id {CLOCKWORK} --capture-video", "rgb_array", {}),
+    ("runs-dir unwritable", "--runs-dir @/file/runs", "runs-dir|@/file", {}),
+    ("runs-dir is a file", "--runs-dir @/file", "runs-dir|@/file", {}),
+    ("track without login", "--track", "wandb login", {}),
+    ("compile without g++", "--compile", r"g\+\+", {"PATH": ""}),
+    ("no run folder", "--resume @/nowhere", "@/nowhere", {}),
+    ("no checkpoint", "--resume @/empty", "@/empty", {}),
+    ("a file", "--resume @/finished/checkpoint.pt", "folder", {}),
+    ("truncated checkpoint", "--resume @/truncated", "@/truncated.* checkpoint", {}),
+    ("random checkpoint", "--resume @/random", "@/random.* checkpoint", {}),
+    ("booby-trapped checkpoint", "--resume @/trap", "@/trap.* checkpoint", {}),
+    ("foreign checkpoint", "--resume @/foreign", "@/foreign.* checkpoint", {}),
+    ("a list as checkpoint", "--resume @/list", "@/list.* checkpoint", {}),
+    ("another script's run", "--resume @/other", r"ppo_other\.py", {}),
+    ("a newer script's run", "--resume @/newer", "a_flag_of_tomorrow", {}),
+    ("another environment", "--resume @/finished --env-id Acrobot-v1", "--env-id", {}),
+    ("another batch size", "--resume @/finished --num-envs 8", "num-envs|batch", {}),
+    ("unknown flag", "--no-such-flag", "--no-such-flag", {}),
+    ("wrong type", "--num-envs four", "--num-envs", {}),
+]
+TYRO = {"unknown flag", "wrong type"}  # tyro's own messages are boxes of several lines
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message", "changes"),
+    ROWS,
+    ids=[row[0].replace(" ", "-") for row in ROWS],
+)
+def test_bad_input_is_refused_in_one_line(
+    name: str,
+    arguments: str,
+    message: str,
+    changes: dict[str, str],
+    material: Path,
+    tmp_path: Path,
+) -> None:
+    if name == "MuJoCo missing" and find_spec("mujoco"):
+        pytest.skip("MuJoCo is installed")
+    if name == "ALE missing" and find_spec("ale_py"):
+        pytest.skip("ALE is installed")
+    if name == "no MPS" and torch.backends.mps.is_available():
+        pytest.skip("MPS is here")
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    before = sorted(material.rglob("*"))
+    arguments = arguments.replace("@", str(material))
+    done = run(*SHORT, *arguments.split(), cwd=cwd, **changes)
+    assert done.returncode == 2, done.stderr
+    assert re.search(message.replace("@", str(material)), done.stderr, re.IGNORECASE), done.stderr
+    assert "Traceback" not in done.stderr
+    if name not in TYRO:
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith(f"{SCRIPT.name}: ")
+    assert done.stdout == ""
+    assert list(cwd.iterdir()) == []
+    assert sorted(material.rglob("*")) == before  # above all: no trap was sprung
+
+
+def diverge(cwd: Path, *args: object) -> tuple[str, dict[str, Any]]:
+    """The only line on stderr and the checkpoint of a run that must end by itself, with code 1."""
+    done = run(
+        *("--total-timesteps", 3200, "--num-envs", 2, "--num-steps", 16, "--checkpoint-every", 1),
+        *("--runs-dir", "runs", "--eval-episodes", 0, *args),
+        cwd=cwd,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    folder = the_folder(cwd / "runs")
+    assert not (folder / "agent.pt").exists()
+    return done.stderr, checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("NanReward-v0", 160), ("NanObservation-v0", 160)], ids=["reward", "obs"]
+)
+def test_nan_from_an_environment_stops_the_run(name: str, step: int, tmp_path: Path) -> None:
+    # Nine episodes of 8 steps fit into 72 steps of 2 environments, the fifth rollout sees the NaN.
+    line, saved = diverge(tmp_path, "--env-id", f"clockwork:{name}")
+    assert f"step {step}" in line
+    assert saved["global_step"] == step - 32
+    assert all(weights.isfinite().all() for weights in saved["agent"].values())
+    assert all(map(torch.isfinite, torch.tensor(saved["recent"])))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--learning-rate", 1e20),
+        # One gradient step in an iteration: its loss is finite, what it leaves behind is not.
+        ("--learning-rate", 1e39, "--num-minibatches", 1, "--update-epochs", 1),
+    ],
+    ids=["loss", "weights"],
+)
+def test_diverging_run_keeps_the_last_good_checkpoint(
+    args: tuple[object, ...], tmp_path: Path
+) -> None:
+    line, saved = diverge(tmp_path, "--env-id", CLOCKWORK, *args)
+    assert "diverged at step" in line
+    assert all(weights.isfinite().all() for weights in saved["agent"].values())

@@ -1,0 +1,325 @@
+"""The run folder, --resume, and runs that are stopped: politely, twice, or by kill -9."""
+
+import filecmp
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command import (
+    CLOCKWORK,
+    SCRIPT,
+    Run,
+    checkpoint,
+    children,
+    curve,
+    finish,
+    finished_run,
+    interrupted_run,
+    processes,
+    resume,
+    run,
+    start,
+    the_folder,
+    train,
+    wait_for_checkpoint,
+    wait_until,
+)
+
+# 16 environment steps in an iteration, which takes a few milliseconds.
+TINY = ("--num-envs", 2, "--num-steps", 8, "--eval-episodes", 0)
+ENDLESS = ("--total-timesteps", 100_000_000, "--runs-dir", "runs")
+
+
+def contents(folder: Path) -> set[str]:
+    """Names of the files in a run folder, event files as `events`."""
+    return {re.sub(r"events\.out\.tfevents.*", "events", file.name) for file in folder.iterdir()}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two nested structures hold the same bits."""
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def assert_curves_are_whole(folder: Path) -> None:
+    """What TensorBoard shows of a run that was stopped and resumed: as if it never had been."""
+    saved = checkpoint(folder)
+    args = saved["args"]
+    batch = args["num_envs"] * args["num_steps"]
+    rates = curve(folder, "charts/learning_rate")
+    assert [step for step, _ in rates] == list(range(batch, saved["global_step"] + 1, batch))
+    total = args["total_timesteps"] // batch
+    expected = [args["learning_rate"] * (1 - i / total) for i in range(len(rates))]
+    assert [rate for _, rate in rates] == pytest.approx(expected)
+    # As many as were played: twice logged or lost ones would shift what the checkpoint remembers.
+    returns = curve(folder, "charts/episodic_return")
+    assert [step for step, _ in returns] == sorted(step for step, _ in returns)
+    assert [value for _, value in returns[-100:]] == pytest.approx(saved["recent"])
+
+
+# ------ the run folder ------
+
+
+def test_folder_of_a_finished_run() -> None:
+    run = finished_run()
+    expected = {"args.json", SCRIPT.name, "checkpoint.pt", "agent.pt", "events"}
+    assert contents(run.folder) == expected
+    assert re.fullmatch(r"CartPole-v1__ppo__3__\d{8}-\d{6}", run.folder.name)
+    assert filecmp.cmp(run.folder / SCRIPT.name, SCRIPT, shallow=False)
+    saved = checkpoint(run.folder)
+    assert saved["global_step"] == 2048
+    assert same(saved, checkpoint(run.folder, "agent.pt"))
+    assert_curves_are_whole(run.folder)
+
+
+def test_args_json_says_how_the_run_was_made() -> None:
+    folder = finished_run().folder
+    about = json.loads((folder / "args.json").read_text())
+    assert about["script"] == SCRIPT.name
+    assert about["argv"][:6] == ["--total-timesteps", "2048", "--eval-episodes", "2", "--seed", "3"]
+    assert about["args"] == checkpoint(folder)["args"]
+    assert about["args"]["total_timesteps"] == 2048
+    assert about["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {"torch", "gymnasium", "numpy"} < about["versions"].keys()
+    assert "cpu" in about["hardware"].lower()
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    """Two runs, for which the clock stands still."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import time\nstrftime = time.strftime\n"
+        "time.strftime = lambda form, *_: strftime(form, time.gmtime(0))\n"
+    )
+    args = ("--env-id", "CartPole-v1", "--total-timesteps", 16, *TINY, "--runs-dir", "runs")
+    for _ in range(2):
+        done = run(*args, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+    folders = sorted((tmp_path / "runs").iterdir())
+    assert len(folders) == 2
+    assert folders[0].name == "CartPole-v1__ppo__1__19700101-000000"
+    assert all((folder / "agent.pt").exists() for folder in folders)
+
+
+# ------ stopping ------
+
+
+def test_interrupted_run_is_saved_and_not_finished() -> None:
+    run, code = interrupted_run()
+    assert code == 130
+    assert "Traceback" not in run.stderr
+    assert contents(run.folder) == {"args.json", SCRIPT.name, "checkpoint.pt", "events"}
+    saved = checkpoint(run.folder)
+    assert 0 < saved["global_step"] < 65536
+    assert saved["global_step"] == saved["iteration"] * 512
+    assert_curves_are_whole(run.folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "flags"),
+    [
+        (signal.SIGTERM, 143, ()),
+        (signal.SIGINT, 130, ("--async-envs",)),
+        (signal.SIGTERM, 143, ("--async-envs",)),
+    ],
+)
+def test_signal_to_the_process_group_saves_and_leaves_no_process(
+    number: signal.Signals, code: int, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """As a terminal sends Ctrl-C, and a batch system SIGTERM: to every process of the run."""
+    process = start(*ENDLESS, "--checkpoint-every", 0, *flags, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    time.sleep(0.5)
+    workers = children(process.pid)
+    assert len(workers) >= (4 if flags else 0)
+    os.killpg(process.pid, number)
+    returncode, _, stderr = finish(process)
+    assert returncode == code, stderr
+    assert "Traceback" not in stderr
+    assert stderr.strip().count("\n") == 0, stderr
+    assert checkpoint(folder)["global_step"] > 0
+    assert not (folder / "agent.pt").exists()
+    wait_until(lambda: not workers & processes().keys(), 5)
+
+
+@pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
+def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> None:
+    # An iteration of this run takes minutes.
+    process = start(*ENDLESS, "--num-steps", 500_000, *flags, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    time.sleep(1)
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    line = ""
+    while "stop" not in line:
+        assert (line := process.stderr.readline()), "no word about the first Ctrl-C"
+    os.killpg(process.pid, signal.SIGINT)
+    returncode, _, stderr = finish(process, 10)
+    assert returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in stderr
+    assert checkpoint(folder)["global_step"] == 0
+    wait_until(lambda: not workers & processes().keys(), 5)
+
+
+def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
+    process = start(*ENDLESS, "--async-envs", cwd=tmp_path)
+    wait_for_checkpoint(tmp_path / "runs", process)
+    workers = wait_until(lambda: len(found := children(process.pid)) >= 4 and found)
+    process.kill()
+    finish(process)
+    wait_until(lambda: not workers & processes().keys(), 10)
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
+    """Every iteration takes milliseconds and writes a checkpoint: most kills hit a write."""
+    moment = random.Random(4)
+    args = ("--env-id", "CartPole-v1", *TINY, "--checkpoint-every", 1)
+    process = start(*ENDLESS, *args, "--no-anneal-lr", cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    last = 0
+    for _ in range(4):
+        time.sleep(moment.uniform(0.1, 1.5))
+        process.kill()
+        finish(process)
+        step = checkpoint(folder)["global_step"]
+        assert step >= last, "a resumed run went back"
+        before, last = (folder / "checkpoint.pt").stat().st_mtime_ns, step
+        process = start("--resume", folder, cwd=tmp_path)
+        # Resumed runs write their checkpoint at once.
+        wait_until(
+            lambda before=before: (folder / "checkpoint.pt").stat().st_mtime_ns > before
+            or process.poll()
+        )
+        assert process.poll() is None, finish(process)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 143
+    rates = curve(folder, "charts/learning_rate")
+    saved = checkpoint(folder)
+    # Only what was in the operating system's hands when the process was killed is surely there.
+    steps = [step for step, _ in rates]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == saved["global_step"] > last
+    assert {path.name for path in folder.glob("*.tmp")} <= {"checkpoint.tmp"}
+
+
+# ------ resuming ------
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Run]:
+    """The interrupted run's checkpoint, and a copy of that run resumed to its end."""
+    before, _ = interrupted_run()
+    cwd = tmp_path_factory.mktemp("resumed")
+    folder = cwd / before.folder.name
+    shutil.copytree(before.folder, folder)
+    return checkpoint(before.folder), resume(folder, "--eval-episodes", 1, cwd=cwd)
+
+
+def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], Run]) -> None:
+    before, run = resumed
+    after = checkpoint(run.folder)
+    assert before["global_step"] < after["global_step"] == 65536
+    assert contents(run.folder) >= {"agent.pt", "args.json", SCRIPT.name}
+    assert_curves_are_whole(run.folder)  # learning rate, returns, no step logged twice or missing
+    assert len(after["recent"]) == 100
+    # The very first line of progress counts from where the run was, not from nothing.
+    percent = int(re.search(r"(\d+)%", run.stdout)[1])  # type: ignore[index]
+    assert percent >= 100 * before["global_step"] // 65536
+
+
+def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
+    """A checkpoint older than the last events, as after kill -9: those steps are logged again."""
+    before, _ = interrupted_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    state = checkpoint(folder)
+    assert state["iteration"] > 2, "stopped too early for this test"
+    back = state["iteration"] - 2
+    torch.save(state | {"iteration": back, "global_step": back * 512}, folder / "checkpoint.pt")
+    process = start("--resume", folder, "--checkpoint-every", 1, cwd=tmp_path)
+    wait_until(lambda: checkpoint(folder)["iteration"] > back)
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    steps = [step for step, _ in curve(folder, "charts/learning_rate")]
+    assert steps == list(range(512, checkpoint(folder)["global_step"] + 1, 512))
+    logged = [step for step, _ in curve(folder, "charts/episodic_return")]
+    assert logged == sorted(logged)
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    before = finished_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    run = resume(folder, cwd=tmp_path)
+    assert same(checkpoint(folder, "agent.pt"), checkpoint(before.folder, "agent.pt")) or same(
+        checkpoint(folder)["agent"], checkpoint(before.folder)["agent"]
+    )
+    assert checkpoint(folder)["global_step"] == 2048
+    assert "evaluation" in run.stdout
+    assert_curves_are_whole(folder)
+
+
+def test_finished_run_goes_on_with_more_timesteps(tmp_path: Path) -> None:
+    before = finished_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    process = start("--resume", folder, "--total-timesteps", 10_000_000, cwd=tmp_path)
+    wait_until(lambda: process.poll() or not (folder / "agent.pt").exists(), 30)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 143
+    assert not (folder / "agent.pt").exists()  # it is not finished any more
+    step = checkpoint(folder)["global_step"]
+    resume(folder, "--total-timesteps", step + 1024, cwd=tmp_path)
+    assert checkpoint(folder, "agent.pt")["global_step"] == step + 1024
+    steps = [point for point, _ in curve(folder, "charts/learning_rate")]
+    assert steps == list(range(512, step + 1025, 512))
+
+
+def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
+    """With episodes that end where the rollout does: what resuming cannot restore is an episode."""
+    args = ("--env-id", CLOCKWORK, "--total-timesteps", 6400, *TINY)
+    (tmp_path / "whole").mkdir()
+    whole = train(*args, cwd=tmp_path / "whole")
+    process = start(*args, "--runs-dir", "runs", cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    stopped = checkpoint(folder)
+    assert 0 < stopped["iteration"] < 400
+    resume(folder, cwd=tmp_path)
+    first, second = checkpoint(whole.folder, "agent.pt"), checkpoint(folder, "agent.pt")
+    assert not same(stopped["agent"], second["agent"])
+    for part in ("agent", "optimizer", "rng", "recent", "iteration", "global_step"):
+        assert same(first[part], second[part]), part
+    tags = ("charts/episodic_return", "losses/value_loss", "losses/policy_loss", "losses/entropy")
+    for tag in tags:
+        assert curve(whole.folder, tag) == curve(folder, tag), tag
+
+
+def test_run_of_a_gpu_is_resumed_without_one(tmp_path: Path) -> None:
+    """Its checkpoint holds the random state of each GPU, for which there is no place here."""
+    before, _ = interrupted_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    state = checkpoint(folder)
+    state["rng"].append(torch.zeros(16, dtype=torch.uint8))
+    torch.save(state, folder / "checkpoint.pt")
+    step = state["global_step"] + 512
+    resume(folder, "--device", "cpu", "--total-timesteps", step, cwd=tmp_path)
+    assert checkpoint(folder, "agent.pt")["global_step"] == step

@@ -1,0 +1,381 @@
+"""train() as a whole: which rows it learns from, how it steps, what it logs, what it can solve."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import probes
+import pytest
+import torch
+from scripts import events, load_script, train
+
+ppo = load_script("ppo.py")
+# Small rollouts of an environment whose episodes have 1 to 5 steps: they end anywhere.
+COUNTER = {"env_id": "probes:Counter-v0", "num_envs": 3, "num_steps": 7, "num_minibatches": 3}
+COUNTER |= {"total_timesteps": 21 * 8, "seed": 5, "gamma": 0.9, "update_epochs": 2}
+CARTPOLE = {"num_envs": 2, "num_steps": 32, "total_timesteps": 64 * 6}
+METRICS = {
+    "charts/SPS",
+    "charts/episodic_length",
+    "charts/episodic_return",
+    "charts/learning_rate",
+    "losses/approx_kl",
+    "losses/clipfrac",
+    "losses/entropy",
+    "losses/explained_variance",
+    "losses/grad_norm",
+    "losses/old_approx_kl",
+    "losses/policy_loss",
+    "losses/value_loss",
+}
+
+
+class Spy:
+    """What train() passes to its functions, copied; one element for each call."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.gae: list[tuple[np.ndarray, ...]] = []  # rewards, values, ends, advantages, returns
+        self.batches: list[dict[str, torch.Tensor]] = []  # one for each iteration
+        self.terminal_values: list[torch.Tensor] = []  # of the batch's rows, before any step
+        self.mb_inds: list[list[torch.Tensor]] = []  # of each iteration
+        self.ratios: list[list[torch.Tensor]] = []
+        self.stats: list[list[dict[str, float]]] = []
+        self.parameters: list[list[torch.Tensor]] = []  # before each gradient step
+        self.gradients: list[list[torch.Tensor]] = []
+        compute_gae, backward, ppo_loss = ppo.compute_gae, ppo.backward, ppo.ppo_loss
+
+        def spy_gae(*arguments: Any) -> Any:
+            result = compute_gae(*arguments)
+            self.gae.append(tuple(np.array(x) for x in (*arguments[:4], *result)))
+            return result
+
+        def spy_backward(agent: Any, batch: dict, mb_inds: torch.Tensor, args: Any) -> Any:
+            if len(self.batches) < len(self.gae):
+                self.batches.append({name: rows.clone() for name, rows in batch.items()})
+                for calls in (self.mb_inds, self.ratios, self.stats):
+                    calls.append([])
+            self.mb_inds[-1].append(mb_inds.clone())
+            self.parameters.append([p.detach().clone() for p in agent.parameters()])
+            stats = backward(agent, batch, mb_inds, args)
+            self.gradients.append([p.grad.clone() for p in agent.parameters()])
+            self.stats[-1].append({name: x.item() for name, x in stats.items()})
+            return stats
+
+        def spy_loss(newlogprob: torch.Tensor, *arguments: Any) -> Any:
+            mb = arguments[2]
+            self.ratios[-1].append((newlogprob - mb["logprobs"]).exp().detach())
+            return ppo_loss(newlogprob, *arguments)
+
+        monkeypatch.setattr(ppo, "compute_gae", spy_gae)
+        monkeypatch.setattr(ppo, "backward", spy_backward)
+        monkeypatch.setattr(ppo, "ppo_loss", spy_loss)
+
+    def columns(self, name: str, args: Any) -> np.ndarray:
+        """A batch's rows over all rollouts, in time order: (all steps, num_envs, ...)."""
+        rows = [b[name].unflatten(0, (args.num_steps, args.num_envs)) for b in self.batches]
+        return torch.cat(rows).numpy()
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
+    return Spy(monkeypatch)
+
+
+def scalars_but_speed(run: Any) -> dict[str, list[tuple[int, float]]]:
+    return {name: points for name, points in run.scalars().items() if name != "charts/SPS"}
+
+
+# ------ rows ------
+def test_environments_are_stepped_side_by_side_and_reset_on_the_next_step(tmp_path: Path):
+    args = ppo.Args(**COUNTER)
+    envs = ppo.make_envs(args, tmp_path)
+    obs, _ = envs.reset(seed=5)
+    assert envs.num_envs == len(obs) == 3
+    assert obs[:, 0].tolist() == [5, 6, 7]  # a seed of its own for each
+    assert not obs[:, 1:].any()
+    lengths = [probes.plan(seed, 0)[0] for seed in (5, 6, 7)]
+    assert len(set(lengths)) == 3  # so that they end at different steps
+    for step in range(1, 8):
+        obs, rewards, terminated, truncated, _ = envs.step(np.zeros(3, int))
+        for env, length in enumerate(lengths):
+            done = terminated[env] or truncated[env]
+            if step <= length:
+                assert obs[env].tolist() == [5 + env, 0, step, step == length]
+                assert done == (step == length)
+            elif step == length + 1:
+                assert obs[env].tolist() == [5 + env, 1, 0, 0]
+                assert rewards[env] == 0 and not done
+    envs.close()
+
+
+def test_reset_rows_are_the_invalid_ones(spy: Spy, tmp_path: Path):
+    """valid[t] = not done[t-1], also from one rollout to the next; told from what was observed."""
+    probes.EXECUTED.clear()
+    run = train(ppo, tmp_path, **COUNTER)
+    obs, actions, valid = (spy.columns(name, run.args) for name in ("obs", "actions", "valid"))
+    rewards = np.concatenate([gae[0] for gae in spy.gae])
+    assert obs.shape == (7 * 8, 3, 4)
+    over = obs[..., 3] == 1  # the episode was over already: this row's step resets
+    np.testing.assert_array_equal(valid, ~over)
+    first, last = over[7::7], over[6::7]
+    assert first.any() and last.any() and not over[0].any()
+    for env in range(3):
+        # The environments have executed the valid rows' actions in order, and no others.
+        executed = [step[1:] for step in probes.EXECUTED if step[0] == 5 + env]
+        rows = [(*obs[t, env, 1:3], actions[t, env]) for t in np.flatnonzero(valid[:, env])]
+        assert executed == rows
+        expected = [probes.reward_of(*step[:2]) for step in executed]
+        assert rewards[valid[:, env], env].tolist() == expected
+        assert not rewards[~valid[:, env], env].any()
+    # Reset steps neither teach nor are taught: they have no weight in the loss of any minibatch.
+    stats, batch = spy.stats[0][0], spy.batches[0]
+    inds = spy.mb_inds[0][0][batch["valid"][spy.mb_inds[0][0]]]
+    errors = (batch["values"] - batch["returns"])[inds]
+    assert stats["losses/value_loss"] == pytest.approx(0.5 * (errors**2).mean().item(), rel=1e-4)
+
+
+def test_truncated_episodes_are_bootstrapped_from_their_last_observation(spy: Spy, tmp_path: Path):
+    args = {**COUNTER, "gae_lambda": 0.0, "total_timesteps": 21}
+    run = train(ppo, tmp_path, **args)
+    torch.manual_seed(run.args.seed)
+    envs = ppo.make_envs(run.args, tmp_path)
+    initial = ppo.Agent(envs)  # the values are those before the first gradient step
+    envs.close()
+    obs, returns = spy.columns("obs", run.args), spy.columns("returns", run.args)
+    valid, seen = spy.columns("valid", run.args), set()
+    for t, env in zip(*np.nonzero(valid), strict=True):
+        seed, episode, step, _ = (int(x) for x in obs[t, env])
+        length, terminates, truncates = probes.plan(seed, episode)
+        ends = step + 1 == length
+        after = torch.tensor([[seed, episode, step + 1, float(ends)]])
+        value = 0.0 if ends and terminates else initial.get_value(after).item()
+        expected = probes.reward_of(episode, step) + 0.9 * value
+        assert returns[t, env] == pytest.approx(expected, rel=1e-4)
+        seen.add((ends, bool(terminates), bool(truncates)) if ends else "within")
+    assert len(seen) == 4  # within an episode, terminated, truncated, both
+
+
+def test_batch_holds_what_compute_gae_gave(spy: Spy, tmp_path: Path):
+    """Rows of the batch are those of the storage: nothing is transposed on the way."""
+    run = train(ppo, tmp_path, **COUNTER)
+    for gae, batch in zip(spy.gae, spy.batches, strict=True):
+        _, values, _, _, advantages, returns = gae
+        expected = {"values": values[:-1], "advantages": advantages, "returns": returns}
+        for name, array in expected.items():
+            np.testing.assert_array_equal(batch[name].numpy(), array.flatten())
+    agent, batch = run.agent(), spy.batches[0]
+    torch.manual_seed(run.args.seed)
+    agent.load_state_dict(
+        dict(zip(agent.state_dict(), [p.clone() for p in spy.parameters[0]], strict=True))
+    )
+    value = agent.get_value(batch["obs"])
+    torch.testing.assert_close(batch["values"], value.detach(), rtol=1e-4, atol=1e-5)
+
+
+# ------ updates ------
+@pytest.mark.parametrize("flags", [COUNTER, CARTPOLE, {**CARTPOLE, "num_envs": 4}], ids=str)
+def test_first_ratio_is_1(flags: dict[str, Any], spy: Spy, tmp_path: Path):
+    train(ppo, tmp_path, **(flags | {"learning_rate": 0.01}))
+    for ratios in spy.ratios:
+        torch.testing.assert_close(ratios[0], torch.ones_like(ratios[0]), rtol=0, atol=1e-6)
+        assert (ratios[-1] - 1).abs().max() > 1e-3  # later ones are not
+
+
+def test_minibatches_are_a_new_partition_in_each_epoch(spy: Spy, tmp_path: Path):
+    flags = {**COUNTER, "num_minibatches": 3, "update_epochs": 4}
+    run = train(ppo, tmp_path, **flags)
+    assert len(spy.mb_inds) == run.args.num_iterations == 8
+    orders = []
+    for calls in spy.mb_inds:
+        assert len(calls) == 4 * 3
+        for epoch in range(4):
+            minibatches = calls[3 * epoch : 3 * epoch + 3]
+            assert [len(inds) for inds in minibatches] == [7, 7, 7]
+            orders.append(torch.cat(minibatches).tolist())
+            assert sorted(orders[-1]) == list(range(21))
+    assert len({tuple(order) for order in orders}) == len(orders)  # shuffled, anew each time
+    assert list(range(21)) not in orders
+
+
+def test_first_step_is_adams(spy: Spy, tmp_path: Path):
+    """Adam's first step is lr * g / (|g| + eps), whatever its other constants are; eps is 1e-5."""
+    train(ppo, tmp_path, **(CARTPOLE | {"learning_rate": 0.1, "total_timesteps": 64}))
+    before, after, gradients = spy.parameters[0], spy.parameters[1], spy.gradients[0]
+    differences = []
+    for old, new, g in zip(before, after, gradients, strict=True):
+        expected = old - 0.1 * g / (g.abs() + 1e-5)
+        torch.testing.assert_close(new, expected, rtol=0, atol=1e-5)
+        differences.append((0.1 * g.sign() - 0.1 * g / (g.abs() + 1e-5)).abs().max())
+    assert max(differences) > 0.01  # some gradients are so small that eps matters
+
+
+@pytest.mark.parametrize("anneal_lr", [True, False])
+def test_learning_rate(anneal_lr: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Lowered linearly before each iteration: from the whole to the last N-th, never to 0."""
+    used, optimizers = [], []
+
+    class Adam(torch.optim.Adam):
+        def step(self, *arguments: Any) -> Any:
+            used.append(self.param_groups[0]["lr"])
+            return super().step(*arguments)
+
+        def __init__(self, *arguments: Any, **flags: Any):
+            super().__init__(*arguments, **flags)
+            optimizers.append(self)
+
+    monkeypatch.setattr(ppo.optim, "Adam", Adam)
+    run = train(ppo, tmp_path, **CARTPOLE, learning_rate=0.006, anneal_lr=anneal_lr)
+    expected = [0.006, 0.005, 0.004, 0.003, 0.002, 0.001] if anneal_lr else [0.006] * 6
+    assert len(optimizers) == 1 and len(used) == 6 * 16
+    np.testing.assert_allclose(used, np.repeat(expected, 16), rtol=1e-6)
+    logged = run.scalars()["charts/learning_rate"]
+    assert [step for step, _ in logged] == [64, 128, 192, 256, 320, 384]
+    np.testing.assert_allclose([value for _, value in logged], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("target_kl", "epochs"), [(None, 4), (5.0, 2), (0.5, 1), (10.0, 4)])
+def test_target_kl(
+    target_kl: float | None, epochs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """An update ends after an epoch in whose last minibatch the divergence is too great."""
+    divergences, calls, iteration = [9, 0, 1, 0, 0, 6, 0, 0, 2, 0, 0, 3], [], []
+    ppo_loss, compute_gae = ppo.ppo_loss, ppo.compute_gae
+
+    def with_divergence(*arguments: Any) -> Any:
+        loss, stats = ppo_loss(*arguments)
+        divergence = torch.tensor(float(divergences[len(calls[-1])]))
+        calls[-1].append(divergence)
+        return loss, stats | {"losses/approx_kl": divergence}
+
+    def begin(*arguments: Any) -> Any:
+        calls.append([])
+        return compute_gae(*arguments)
+
+    monkeypatch.setattr(ppo, "ppo_loss", with_divergence)
+    monkeypatch.setattr(ppo, "compute_gae", begin)
+    flags = {**COUNTER, "update_epochs": 4, "target_kl": target_kl, "total_timesteps": 42}
+    train(ppo, tmp_path, **flags)
+    assert [len(iteration) for iteration in calls] == [3 * epochs, 3 * epochs]
+
+
+# ------ reproducibility ------
+def test_same_seed_same_run(tmp_path: Path):
+    runs = [train(ppo, tmp_path / str(i), **CARTPOLE, seed=3) for i in range(2)]
+    states = [run.state["agent"] for run in runs]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert scalars_but_speed(runs[0]) == scalars_but_speed(runs[1])
+    other = train(ppo, tmp_path / "other", **CARTPOLE, seed=4).state["agent"]
+    assert any(not torch.equal(states[0][name], other[name]) for name in other)
+
+
+@pytest.mark.parametrize("flags", [CARTPOLE, COUNTER], ids=["CartPole", "Counter"])
+def test_worker_processes_change_nothing(flags: dict[str, Any], tmp_path: Path):
+    runs = [train(ppo, tmp_path / str(i), **flags, async_envs=bool(i)) for i in range(2)]
+    states = [run.state["agent"] for run in runs]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert scalars_but_speed(runs[0]) == scalars_but_speed(runs[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+def test_compiled_run_is_the_same(tmp_path: Path):
+    flags = CARTPOLE | {"total_timesteps": 64 * 3}
+    eager, compiled = (train(ppo, tmp_path / str(i), **flags, compile=bool(i)) for i in range(2))
+    torch.testing.assert_close(
+        compiled.state["agent"], eager.state["agent"], rtol=0, atol=1e-5, msg=str
+    )
+    theirs = scalars_but_speed(compiled)
+    for name, points in scalars_but_speed(eager).items():
+        np.testing.assert_allclose(theirs[name], points, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+# ------ logs ------
+def test_episodes_are_logged(tmp_path: Path):
+    """Returns and lengths as counted by hand, at the step at which the episodes ended."""
+    run = train(ppo, tmp_path, **COUNTER)
+    steps, expected = 7 * 8, []
+    for env in range(3):
+        step, episode = 0, 0
+        while step + (length := probes.plan(5 + env, episode)[0]) <= steps:
+            score = sum(probes.reward_of(episode, i) for i in range(length))
+            expected.append(((step + length) * 3, env, score, length))
+            step, episode = step + length + 1, episode + 1  # one more for the reset
+    expected.sort()
+    scalars = run.scalars()
+    assert scalars["charts/episodic_return"] == [(step, score) for step, _, score, _ in expected]
+    assert scalars["charts/episodic_length"] == [(step, length) for step, _, _, length in expected]
+    assert len(expected) > 30
+    assert run.state["recent"] == [score for _, _, score, _ in expected][-100:]
+
+
+def test_every_metric_is_logged(spy: Spy, tmp_path: Path):
+    """One point per iteration; losses are means over all minibatches of the iteration."""
+    run = train(ppo, tmp_path, **CARTPOLE)
+    scalars = run.scalars()
+    assert set(scalars) == METRICS
+    steps = [64, 128, 192, 256, 320, 384]
+    for name in METRICS - {"charts/episodic_return", "charts/episodic_length", "charts/SPS"}:
+        assert [step for step, _ in scalars[name]] == steps, name
+    assert [step for step, _ in scalars["charts/SPS"]] == steps[1:]
+    assert all(value > 0 for _, value in scalars["charts/SPS"])
+    assert len(spy.stats) == 6 and all(len(stats) == 16 for stats in spy.stats)
+    for name in spy.stats[0][0]:
+        expected = [np.mean([stats[name] for stats in iteration]) for iteration in spy.stats]
+        logged = [value for _, value in scalars[name]]
+        np.testing.assert_allclose(logged, expected, rtol=1e-4, atol=1e-8, err_msg=name)
+    for (_, logged), gae, batch in zip(
+        scalars["losses/explained_variance"], spy.gae, spy.batches, strict=True
+    ):
+        valid = batch["valid"].numpy()
+        returns, values = gae[5].flatten()[valid], gae[1][:-1].flatten()[valid]
+        assert logged == pytest.approx(1 - (returns - values).var() / returns.var(), abs=1e-4)
+    assert events(tmp_path).Tags()["histograms"] == ["charts/episodic_returns"]
+    points = events(tmp_path).Histograms("charts/episodic_returns")
+    counts = sum(point.histogram_value.num for point in points)
+    assert counts == len(scalars["charts/episodic_return"]) > 0
+
+
+# ------ probe environments: solved in seconds, or something is wrong ------
+def solve(kind: str, folder: Path, **flags: Any) -> Any:
+    flags = {"num_envs": 8, "num_steps": 16, "total_timesteps": 128 * 70, "ent_coef": 0.0} | flags
+    run = train(ppo, folder, env_id=f"probes:{kind}-v0", learning_rate=3e-3, **flags)
+    return run.agent()
+
+
+def values(agent: Any, *observations: float) -> list[float]:
+    return agent.get_value(torch.tensor(observations)[:, None]).tolist()
+
+
+def probabilities(agent: Any, obs: float) -> list[float]:
+    return agent.actor(torch.tensor([[obs]])).softmax(-1)[0].tolist()
+
+
+def test_probe_constant_reward(tmp_path: Path):
+    assert values(solve("Constant", tmp_path), 0) == pytest.approx([1], abs=0.05)
+
+
+def test_probe_value_depends_on_observation(tmp_path: Path):
+    assert values(solve("Observation", tmp_path), -1, 1) == pytest.approx([-1, 1], abs=0.1)
+
+
+def test_probe_discounting(tmp_path: Path):
+    agent = solve("Discount", tmp_path, gamma=0.5)
+    assert values(agent, 0, 1) == pytest.approx([0.5, 1], abs=0.08)
+
+
+def test_probe_action_matters(tmp_path: Path):
+    agent = solve("Action", tmp_path)
+    assert probabilities(agent, 0)[1] > 0.95
+    assert values(agent, 0) == pytest.approx([1], abs=0.15)
+
+
+def test_probe_action_and_observation_matter(tmp_path: Path):
+    agent = solve("Both", tmp_path)
+    assert probabilities(agent, 1)[1] > 0.95 and probabilities(agent, -1)[0] > 0.95
+    assert values(agent, -1, 1) == pytest.approx([1, 1], abs=0.2)
+
+
+def test_probe_time_limit(tmp_path: Path):
+    """The stream of ones goes on: 1 + 1/2 + 1/4 + ... = 2. With an end every third step: < 1.75."""
+    assert values(solve("TimeLimit", tmp_path, gamma=0.5), 0) == pytest.approx([2], abs=0.05)
