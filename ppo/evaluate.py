@@ -91,7 +91,7 @@ def main() -> None:
         fail(f"--episodes must be at least 1, not {args.episodes}")
     script = import_script(find_script(args))
 
-    checkpoint = script.load(args.run)
+    checkpoint = script.load(args.run / "checkpoint.pt" if args.run.is_dir() else args.run)
     seed = checkpoint["args"].seed if args.seed is None else args.seed
     settings = {
         "seed": seed,

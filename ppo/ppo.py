@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Environments reset one step late: the observation after an episode's last step is still its
-    # own. So values[1:] holds what a truncated episode would have gone on to earn.
+    # Resets come one step late, so after an episode's end values[1:] is still of that episode.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -169,7 +169,6 @@ def ppo_loss(
         centered = advantages - weight @ advantages
         std = (weight @ centered**2 * count / (count - 1).clamp(min=1)).sqrt()
         advantages = centered / (std + 1e-8)  # [core-7] advantage normalization, per minibatch
-
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
     gain = torch.min(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective
@@ -214,14 +213,12 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     compute_gradient = compiled(backward) if args.compile else backward
 
     # ------ storage: row t holds what was seen and done at step t and what came of it ------
-    global_step = log.global_step
-    next_obs, _ = envs.reset(seed=args.seed + global_step)
+    global_step, (next_obs, _) = log.global_step, envs.reset(seed=args.seed + log.global_step)
     obs = torch.from_numpy(np.stack([next_obs] * args.num_steps)).to(device)
     actions = torch.from_numpy(np.stack([envs.action_space.sample()] * args.num_steps)).to(device)
     rewards = np.zeros((args.num_steps, args.num_envs), np.float32)
     terminated, truncated = np.zeros((2, *rewards.shape), bool)  # by the task itself, by a limit
     last_done = np.zeros((1, args.num_envs), bool)  # before the first step of the rollout
-
     for iteration in range(log.iteration + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         optimizer.param_groups[0]["lr"] = remaining * args.learning_rate  # [core-4] annealing
@@ -266,7 +263,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         log.checkpoint(iteration, global_step)
         if log.exit_code:
             break
-
     envs.close()
     return log.finish(global_step)
 
@@ -348,6 +344,7 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             state |= {"rng": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]}
             state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
             torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
+            self.writer.flush()
             os.replace(self.run_dir / "checkpoint.tmp", self.run_dir / "checkpoint.pt")  # instant
 
     def finish(self, step: int) -> int:
@@ -389,35 +386,38 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Ar
     return np.array(returns)
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Reads the checkpoint of a run folder, or a file, without executing anything inside it."""
+def load(file: Path) -> dict[str, Any]:
+    """Reads a checkpoint without executing anything inside it."""
     try:
-        file = path / "checkpoint.pt" if path.is_dir() else path
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])
         assert state["script"] == Path(__file__).name, f"written by {state['script']}"
     except Exception as error:
-        fail_if(True, f"{path} is not a checkpoint that can be used here: {error!r:.70}")
+        fail_if(True, f"{file} is not a checkpoint that can be used here: {error!r:.70}")
     return state
 
 
 def check(args: Args) -> None:
     """Input that cannot work ends in one line and exit code 2; nothing has been written yet."""
-    counts = (args.num_envs, args.num_steps, args.num_minibatches, args.update_epochs)
-    fail_if(min(counts) < 1, "the numbers of envs, steps, minibatches and epochs start at 1")
+    bounds = dict.fromkeys(("learning_rate", "clip_coef", "max_grad_norm"), 1e-9)
+    bounds |= dict.fromkeys(("seed", "checkpoint_every", "eval_episodes", "gamma", "gae_lambda"), 0)
+    ones = "num_envs num_steps num_minibatches update_epochs torch_threads video_every"
+    for name, least in (bounds | dict.fromkeys(ones.split(), 1)).items():
+        fail_if(not getattr(args, name) >= least, f"--{name.replace('_', '-')} starts at {least}")
+    fail_if(max(args.gamma, args.gae_lambda) > 1, "--gamma and --gae-lambda must be at most 1")
     fail_if(args.batch_size % args.num_minibatches, "--num-minibatches must divide the batch size")
     fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
-    fail_if(min(args.learning_rate, args.clip_coef) <= 0, "step size and clip range start above 0")
     fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
     try:
         torch.zeros(1, device=setup_torch(args))
-        envs = make_envs(replace(args, num_envs=1, async_envs=False), Path())
-        offline = not args.track or os.environ.get("WANDB_MODE", "online") != "online"
-        fail_if(
-            not (offline or __import__("wandb").login(prompt=False)), "--track: run wandb login"
-        )
+        os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
+        envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
+        blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
+        login = os.getenv("WANDB_MODE") or not args.track or __import__("wandb").login(prompt=False)
     except Exception as error:
-        fail_if(True, f"--device {args.device} --env-id {args.env_id}: {error}")
+        fail_if(True, " ".join(f"--env-id {args.env_id} --device {args.device}: {error}".split()))
+    fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
+    fail_if(not login, "--track needs a login: wandb login, or WANDB_MODE=offline")
     action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
     script = "ppo_continuous_action.py" if hasattr(action, "low") else "ppo_multidiscrete.py"
     fail_if(not isinstance(action, gym.spaces.Discrete), f"{who} acts in {action}, see {script}")
@@ -433,11 +433,11 @@ def fail_if(problem: object, message: str, exit_code: int = 2) -> None:
 if __name__ == "__main__":
     args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
     if args.resume:
-        checkpoint = load(Path(args.resume))
+        checkpoint = load(Path(args.resume) / "checkpoint.pt")
         args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
         fail_if(args.env_id != checkpoint["args"].env_id, "--env-id differs from the resumed run's")
     check(args)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
     if not args.resume:
         run_dir.mkdir(parents=True)
@@ -445,6 +445,6 @@ if __name__ == "__main__":
         about = {"script": Path(__file__).name, "argv": sys.argv[1:], "args": asdict(args)}
         versions = {m.__name__: m.__version__ for m in (gym, np, torch)}
         about |= {"versions": {"python": sys.version.split()[0], **versions}}
-        about |= {"hardware": f"{os.cpu_count()} CPU cores, device {args.device}"}
+        about |= {"hardware": f"{os.cpu_count()} CPU cores, device {setup_torch(args)}"}
         (run_dir / "args.json").write_text(json.dumps(about, indent=1))
     sys.exit(train(args, run_dir, checkpoint))

@@ -192,7 +192,7 @@ class TestByHand:
         changes = {"advantages": advantages, "ratio": torch.tensor([1.0, 1.0, 1.0, 1.1])}
         loss, _ = loss_by_hand(masked, changes, norm_adv=True)
         assert loss == pytest.approx(-0.1 * 3 / (20 / 3) ** 0.5 / 4, rel=1e-4)
-        # Without: (2 + 4 + 6 + 8.8) / 4.
+        # Without normalization, the mean of 2, 4, 6 and 8.8.
         assert loss_by_hand(masked, changes)[0] == pytest.approx(-5.2)
 
     def test_value_loss(self, masked: bool):
@@ -214,7 +214,7 @@ class TestByHand:
         _, stats = loss_by_hand(masked, {})
         logs = np.log([1, 1.5, 0.5, 0.9])  # 0, 0.4055, -0.6931, -0.1054
         assert stats["old_approx_kl"] == pytest.approx(0.3930426 / 4) == pytest.approx(-logs.mean())
-        # 0 + (0.5 - 0.4055) + (-0.5 + 0.6931) + (-0.1 + 0.1054)
+        # The rows' terms: 0; 0.5 - 0.4055; -0.5 + 0.6931; -0.1 + 0.1054.
         assert stats["approx_kl"] == pytest.approx(0.2930426 / 4)
         assert stats["clipfrac"] == pytest.approx(0.5)  # 1.5 and 0.5; 0.9 is within
         assert all(name in stats for name in ("policy_loss", "value_loss", "entropy"))

@@ -28,7 +28,6 @@ from command import (
     resume,
     run,
     start,
-    the_folder,
     train,
     wait_for_checkpoint,
     wait_until,
@@ -202,8 +201,9 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
         process = start("--resume", folder, cwd=tmp_path)
         # Resumed runs write their checkpoint at once.
         wait_until(
-            lambda before=before: (folder / "checkpoint.pt").stat().st_mtime_ns > before
-            or process.poll()
+            lambda before=before: (
+                (folder / "checkpoint.pt").stat().st_mtime_ns > before or process.poll()
+            )
         )
         assert process.poll() is None, finish(process)
     process.send_signal(signal.SIGTERM)

@@ -239,7 +239,7 @@ def test_target_kl(
     target_kl: float | None, epochs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """An update ends after an epoch in whose last minibatch the divergence is too great."""
-    divergences, calls, iteration = [9, 0, 1, 0, 0, 6, 0, 0, 2, 0, 0, 3], [], []
+    divergences, calls = [9, 0, 1, 0, 0, 6, 0, 0, 2, 0, 0, 3], []
     ppo_loss, compute_gae = ppo.ppo_loss, ppo.compute_gae
 
     def with_divergence(*arguments: Any) -> Any:
@@ -344,11 +344,11 @@ def solve(kind: str, folder: Path, **flags: Any) -> Any:
 
 
 def values(agent: Any, *observations: float) -> list[float]:
-    return agent.get_value(torch.tensor(observations)[:, None]).tolist()
+    return agent.get_value(torch.tensor(observations, dtype=torch.float32)[:, None]).tolist()
 
 
 def probabilities(agent: Any, obs: float) -> list[float]:
-    return agent.actor(torch.tensor([[obs]])).softmax(-1)[0].tolist()
+    return agent.actor(torch.tensor([[float(obs)]])).softmax(-1)[0].tolist()
 
 
 def test_probe_constant_reward(tmp_path: Path):

@@ -1,0 +1,316 @@
+"""Every implementation detail is tested: when its line is undone, a test fails.
+
+Each mutation edits a copy of a script and runs the tests that must notice on that copy
+(tests/scripts.py imports it in place of the script, see PPO_SCRIPT there). They must fail by an
+assertion: a copy that crashes would prove nothing.
+"""
+
+import multiprocessing
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from details_matrix import find_tags
+from units import ROOT, Collection
+
+COLLECTION = Collection()
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A way to undo a detail."""
+
+    tag: str  # the tag that stands in the script's comment; for deviations with its text
+    undone: str  # what the edited script does instead
+    tests: str  # what must fail, as pytest selects it: file, and test names joined by " or "
+    edits: dict[str, str]  # old text: new text; each old text occurs exactly once in the script
+
+
+ONE_CRITIC_LAYER = """\
+        trunk = mlp(obs_size, 64, std=1.0)[:-1]
+        self.critic = nn.Sequential(*trunk, layer_init(nn.Linear(64, 1), 1.0))  # [core-13]"""
+BOOTSTRAP = "deviation truncated episodes bootstrapped"
+RESETS = "deviation reset steps left out"
+
+# Where a tag heads a block (core-12), mutations may edit a line of the block.
+MUTATIONS: dict[str, list[Mutation]] = {
+    "ppo.py": [
+        Mutation(
+            "core-1",
+            "one environment",
+            "test_train.py side_by_side",
+            {"return vector_env(env_fns,": "return vector_env(env_fns[:1],"},
+        ),
+        Mutation(
+            "core-1",
+            "reset in the same step",
+            "test_train.py invalid_ones",
+            {'autoreset_mode="NextStep"': 'autoreset_mode="SameStep"'},
+        ),
+        Mutation(
+            "core-2",
+            "torch's own initial weights",
+            "test_agent.py orthogonal",
+            {"nn.init.orthogonal_(layer.weight, std)": "pass"},
+        ),
+        Mutation(
+            "core-2",
+            "one scale for all layers",
+            "test_agent.py orthogonal",
+            {"nn.init.orthogonal_(layer.weight, std)": "nn.init.orthogonal_(layer.weight, 2**0.5)"},
+        ),
+        Mutation("core-3", "eps 1e-8", "test_train.py adams", {"eps=1e-5": "eps=1e-8"}),
+        Mutation(
+            "core-4",
+            "constant learning rate",
+            "test_train.py learning_rate",
+            {'["lr"] = remaining * args.learning_rate': '["lr"] = args.learning_rate'},
+        ),
+        Mutation(
+            "core-5",
+            "one-step errors",
+            "test_gae.py hand or definition",
+            {"advantages[t] = lastgaelam": "advantages[t] = deltas[t]"},
+        ),
+        Mutation(
+            "core-5",
+            "no lambda",
+            "test_gae.py hand or definition",
+            {"args.gamma * args.gae_lambda * lastgaelam": "args.gamma * lastgaelam"},
+        ),
+        Mutation(
+            "core-6",
+            "one full batch",
+            "test_train.py partition",
+            {"shuffled.chunk(args.num_minibatches)": "shuffled.chunk(1)"},
+        ),
+        Mutation(
+            "core-6",
+            "not shuffled",
+            "test_train.py partition",
+            {"in shuffled.chunk(": "in shuffled.sort()[0].chunk("},
+        ),
+        Mutation(
+            "core-7",
+            "not normalized",
+            "test_loss.py normalization",
+            {"advantages = centered / (std + 1e-8)": "pass"},
+        ),
+        Mutation(
+            "core-7",
+            "only centered",
+            "test_loss.py normalization",
+            {"centered / (std + 1e-8)": "centered"},
+        ),
+        Mutation(
+            "core-7",
+            "normalized with reset rows",
+            "test_loss.py normalization",
+            {"centered / (std + 1e-8)": "(advantages - advantages.mean()) / advantages.std()"},
+        ),
+        Mutation(
+            "core-8",
+            "not clipped",
+            "test_loss.py policy_loss",
+            {"-(weight @ gain)": "-(weight @ (ratio * advantages))"},
+        ),
+        Mutation(
+            "core-9",
+            "not clipped",
+            "test_loss.py value_loss",
+            {"v_error = torch.max(v_error, v_clipped_error)": "pass"},
+        ),
+        Mutation(
+            "core-9",
+            "the smaller error",
+            "test_loss.py value_loss",
+            {"torch.max(v_error, v_clipped_error)": "torch.min(v_error, v_clipped_error)"},
+        ),
+        Mutation(
+            "core-10",
+            "no entropy bonus",
+            "test_loss.py entropy_and_sum",
+            {"pg_loss - args.ent_coef * entropy_loss + args": "pg_loss + args"},
+        ),
+        Mutation(
+            "core-10",
+            "entropy is punished",
+            "test_loss.py entropy_and_sum",
+            {"pg_loss - args.ent_coef": "pg_loss + args.ent_coef"},
+        ),
+        Mutation(
+            "core-11",
+            "not clipped",
+            "test_loss.py gradient_is_clipped",
+            {"agent.parameters(), args.max_grad_norm)": "agent.parameters(), np.inf)"},
+        ),
+        Mutation(
+            "core-12",
+            "no debug variables",
+            "test_train.py every_metric",
+            {"stats = {  # [core-12]": "stats = {} and {  # [core-12]"},
+        ),
+        Mutation(
+            "core-12",
+            "wrong sign of a divergence",
+            "test_loss.py test_statistics",
+            {"weight @ -logratio": "weight @ logratio"},
+        ),
+        Mutation(
+            "core-12",
+            "another divergence",
+            "test_loss.py test_statistics",
+            {"weight @ (ratio - 1 - logratio)": "weight @ (logratio**2 / 2)"},
+        ),
+        Mutation(
+            "core-12",
+            "only increases are counted",
+            "test_loss.py test_statistics",
+            {"(ratio - 1).abs() > args.clip_coef": "(ratio - 1) > args.clip_coef"},
+        ),
+        Mutation(
+            "core-13",
+            "one trunk for policy and value",
+            "test_agent.py share_nothing",
+            {
+                "        self.critic = mlp(obs_size, 1, std=1.0)  # [core-13]": ONE_CRITIC_LAYER,
+                "self.actor = mlp(obs_size, envs.single_action_space.n, std=0.01)": (
+                    "self.actor = nn.Sequential("
+                    "*trunk, layer_init(nn.Linear(64, envs.single_action_space.n), 0.01))"
+                ),
+            },
+        ),
+        Mutation(
+            "aux-3",
+            "never stopped",
+            "test_train.py target_kl",
+            {"break  # [aux-3]": "pass  # [aux-3]"},
+        ),
+        Mutation(
+            BOOTSTRAP,
+            "a time limit counts as an end",
+            "test_gae.py hand or definition",
+            {"values[1:] * ~terminated": "values[1:] * ~(terminated | truncated)"},
+        ),
+        Mutation(
+            BOOTSTRAP,
+            "an end counts as a time limit",
+            "test_gae.py hand or definition",
+            {"values[1:] * ~terminated": "values[1:]"},
+        ),
+        Mutation(
+            RESETS,
+            "learned from",
+            "test_train.py invalid_ones",
+            {"valid, last_done = ~done[:-1], done[-1:]": "valid = np.ones_like(done[:-1])"},
+        ),
+        Mutation(
+            RESETS,
+            "the last step left out instead",
+            "test_train.py invalid_ones",
+            {"valid, last_done = ~done[:-1],": "valid, last_done = ~done[1:],"},
+        ),
+        Mutation(
+            RESETS,
+            "forgotten where a rollout begins",
+            "test_train.py invalid_ones",
+            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+        ),
+    ],
+}
+CASES = [(script, mutation) for script, group in MUTATIONS.items() for mutation in group]
+
+
+def tagged_lines(source: str) -> dict[str, str]:
+    """The line of each tag of a script, by the tag's name; of deviations with the text."""
+    lines, found = source.split("\n"), {}
+    for tag in find_tags(source):
+        name = f"{tag.name} {tag.text}" if tag.name == "deviation" else tag.name
+        found[name] = lines[tag.line - 1]
+    return found
+
+
+def mutated(source: str, mutation: Mutation) -> str:
+    for old, new in mutation.edits.items():
+        assert source.count(old) == 1, f"stale table: {old!r} occurs {source.count(old)} times"
+        source = source.replace(old, new)
+    return source
+
+
+def pytest_process(script: Path, output: Path, selection: list[str]) -> None:
+    """Body of a process: runs selected tests with `script` in place of the script of that name."""
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]  # those of the pytest that runs this file
+    # Columns: the reason of a failure is cut off at the terminal's width.
+    os.environ |= {"PPO_SCRIPT": str(script), "COLUMNS": "300"}
+    os.chdir(ROOT)
+    files = sorted({f"tests/{item.split(' ', 1)[0]}" for item in selection})
+    names = " or ".join(sorted(item.split(" ", 1)[1] for item in selection))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+    sys.exit(pytest.main([*options, *files, "-k", names]))
+
+
+def run_tests(script: Path, selection: set[str]) -> tuple[int | None, str]:
+    """Exit code and output of pytest in a new process.
+
+    The processes are forked from one that has imported what takes seconds to import.
+    """
+    processes = multiprocessing.get_context("forkserver")
+    # torch._dynamo: the first optimizer imports it.
+    slow = ["torch", "torch._dynamo", "torch.utils.tensorboard", "gymnasium", "tyro"]
+    processes.set_forkserver_preload(slow)
+    output = script.with_suffix(".log")
+    process = processes.Process(target=pytest_process, args=(script, output, sorted(selection)))
+    process.start()
+    process.join(120)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    return process.exitcode, output.read_text() if output.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("script", "mutation"), CASES, ids=[f"{script}-{m.tag}-{m.undone}" for script, m in CASES]
+)
+def test_undone_detail_is_noticed(script: str, mutation: Mutation, tmp_path: Path):
+    copy = tmp_path / script
+    copy.write_text(mutated(COLLECTION.source(script), mutation))
+    exit_code, output = run_tests(copy, {mutation.tests})
+    assert exit_code == 1, f"no test fails\n{output}"
+    assert re.search(r"^FAILED .* - (AssertionError|assert )", output, re.MULTILINE), output
+
+
+@pytest.mark.parametrize("script", MUTATIONS)
+def test_unchanged_copy_passes(script: str, tmp_path: Path):
+    """The control: it is the edits that make the tests fail, and each selects some test."""
+    copy = tmp_path / script
+    copy.write_text(COLLECTION.source(script))
+    exit_code, output = run_tests(copy, {mutation.tests for mutation in MUTATIONS[script]})
+    assert exit_code == 0, output
+
+
+@pytest.mark.parametrize("script", COLLECTION.scripts())
+def test_every_tag_has_a_mutation(script: str):
+    """A tag that a script has from its parent, on the same line, is tested there."""
+    lines = tagged_lines(COLLECTION.source(script))
+    parent = COLLECTION.family[script].parent
+    inherited = tagged_lines(COLLECTION.source(parent)) if parent else {}
+    own = {tag for tag, line in lines.items() if inherited.get(tag) != line}
+    table = MUTATIONS.get(script, [])
+    assert {mutation.tag for mutation in table} >= own, "a tag without a mutation"
+    assert {mutation.tag for mutation in table} <= set(lines), "a mutation of no tag"
+    for tag in own:
+        edits = [mutated_lines(script, m) for m in table if m.tag == tag]
+        assert any(lines[tag] in changed for changed in edits), f"{tag}: its line stays as it is"
+
+
+def mutated_lines(script: str, mutation: Mutation) -> frozenset[str]:
+    """Lines of the script that a mutation changes."""
+    source = COLLECTION.source(script)
+    return frozenset(source.split("\n")) - frozenset(mutated(source, mutation).split("\n"))
