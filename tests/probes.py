@@ -67,7 +67,7 @@ def reward_of(episode: int, step: int) -> float:
 class Counter(gym.Env):
     """Observes (seed, episode, step, whether the episode is over)."""
 
-    observation_space = gym.spaces.Box(0, 1000, (4,))
+    observation_space = gym.spaces.Box(0, 1e7, (4,))
     action_space = gym.spaces.Discrete(4)
 
     def __init__(self, render_mode: str | None = None):

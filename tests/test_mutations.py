@@ -282,7 +282,7 @@ def test_undone_detail_is_noticed(script: str, mutation: Mutation, tmp_path: Pat
     copy = tmp_path / script
     copy.write_text(mutated(COLLECTION.source(script), mutation))
     exit_code, output = run_tests(copy, {mutation.tests})
-    assert exit_code == 1, f"no test fails\n{output}"
+    assert exit_code == 1, f"pytest ended with {exit_code}, not with a failed test\n{output}"
     assert re.search(r"^FAILED .* - (AssertionError|assert )", output, re.MULTILINE), output
 
 
