@@ -198,7 +198,8 @@ def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(mb["obs"], mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
     loss.backward()
-    norm = nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)  # [core-11] clipping
+    norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
+    nn.utils.clip_grads_with_norm_(agent.parameters(), args.max_grad_norm, norm)  # [core-11] global
     return {**stats, "losses/grad_norm": norm}
 
 
@@ -321,7 +322,7 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             self.write({"charts/episodic_return": score, "charts/episodic_length": length}, when)
         if self.ended:
             returns = [float(score) for _, score, _ in self.ended]
-            self.writer.add_histogram("charts/episodic_returns", np.array(returns), step)
+            self.writer.add_histogram("charts/episodic_returns", np.array(returns), step, bins=30)
             self.recent, self.ended = (self.recent + returns)[-100:], []
         self.write(values | ({"charts/SPS": sps} if sps else {}), step)
         for film in set(self.run_dir.glob("videos/*/*.mp4")) - self.films if self.wandb else ():
@@ -385,8 +386,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Ar
     return np.array(returns)
 
 
-def load(file: Path) -> dict[str, Any]:
-    """Reads a checkpoint without executing anything inside it."""
+def load(file: Path) -> dict[str, Any]:  # executes nothing that is in the file
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])

@@ -39,8 +39,8 @@ class Run:
 def environment(home: Path, **changes: str) -> dict[str, str]:
     """The variables of this process, with tests/ importable, `home` as home and `changes`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "RANK", "PYTEST"))}
-    paths = {"HOME": str(home), "PYTHONPATH": str(TESTS), "CUDA_VISIBLE_DEVICES": ""}
-    return kept | paths | changes
+    paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "PYTHONPATH": str(TESTS)}
+    return kept | paths | {"CUDA_VISIBLE_DEVICES": ""} | changes
 
 
 def start(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> subprocess.Popen[str]:
@@ -75,13 +75,13 @@ def run(
 
 def the_folder(runs_dir: Path) -> Path:
     """The only run folder in `runs_dir`."""
-    (folder,) = runs_dir.iterdir()
+    (folder,) = runs_dir.glob("*__*")  # and not what Weights & Biases may keep beside it
     return folder
 
 
-def train(*args: object, cwd: Path, **changes: str) -> Run:
+def train(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> Run:
     """A run in `cwd`/runs that must end well."""
-    done = run(*args, "--runs-dir", cwd / "runs", cwd=cwd, **changes)
+    done = run(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
     assert done.returncode == 0, done.stderr
     return Run(the_folder(cwd / "runs"), done.stdout, done.stderr)
 
@@ -103,7 +103,9 @@ def wait_until(condition: Any, seconds: float = 60) -> Any:
     return value
 
 
-def wait_for_checkpoint(runs_dir: Path, process: subprocess.Popen[str]) -> Path:
+def wait_for_checkpoint(
+    runs_dir: Path, process: subprocess.Popen[Any], seconds: float = 60
+) -> Path:
     """The run folder in `runs_dir`, once training has begun there."""
 
     def found() -> list[Path]:
@@ -111,10 +113,10 @@ def wait_for_checkpoint(runs_dir: Path, process: subprocess.Popen[str]) -> Path:
             pytest.fail(f"ended too early: {process.communicate()}")
         return list(runs_dir.glob("*/checkpoint.pt"))
 
-    return wait_until(found)[0].parent
+    return wait_until(found, seconds)[0].parent
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str, str]:
+def finish(process: subprocess.Popen[Any], seconds: float = 60) -> tuple[int, Any, Any]:
     """Exit code and output of a process that must end within so many seconds."""
     try:
         stdout, stderr = process.communicate(timeout=seconds)

@@ -32,11 +32,22 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(finished_run().folder, folder / "finished")
     good = (folder / "finished/checkpoint.pt").read_bytes()
     state = checkpoint(folder / "finished")
-    for name in ("empty", "truncated", "random", "trap", "foreign", "list", "other", "newer"):
+    for name in (
+        "empty",
+        "truncated",
+        "random",
+        "trap",
+        "foreign",
+        "list",
+        "other",
+        "newer",
+        "pickle",
+    ):
         (folder / name).mkdir()
     (folder / "truncated/checkpoint.pt").write_bytes(good[: len(good) // 2])
     (folder / "random/checkpoint.pt").write_bytes(bytes(range(256)) * 64)
-    (folder / "trap/checkpoint.pt").write_bytes(pickle.dumps(BoobyTrap(folder / "sprung")))
+    torch.save({"agent": BoobyTrap(folder / "sprung")}, folder / "trap/checkpoint.pt")
+    (folder / "pickle/checkpoint.pt").write_bytes(pickle.dumps(BoobyTrap(folder / "sprung")))
     torch.save({"model_state_dict": state["agent"]}, folder / "foreign/checkpoint.pt")
     torch.save([1, 2, 3], folder / "list/checkpoint.pt")
     torch.save(state | {"script": "ppo_other.py"}, folder / "other/checkpoint.pt")
@@ -87,17 +98,19 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("runs-dir unwritable", "--runs-dir @/file/runs", "runs-dir|@/file", {}),
     ("runs-dir is a file", "--runs-dir @/file", "runs-dir|@/file", {}),
     ("track without login", "--track", "wandb login", {}),
+    ("online without login", "--track", "wandb login", {"WANDB_MODE": "online"}),
     ("compile without g++", "--compile", r"g\+\+", {"PATH": ""}),
     ("no run folder", "--resume @/nowhere", "@/nowhere", {}),
     ("no checkpoint", "--resume @/empty", "@/empty", {}),
-    ("a file", "--resume @/finished/checkpoint.pt", "folder", {}),
+    ("a file", "--resume @/finished/checkpoint.pt", "@/finished/checkpoint.pt", {}),
     ("truncated checkpoint", "--resume @/truncated", "@/truncated.* checkpoint", {}),
     ("random checkpoint", "--resume @/random", "@/random.* checkpoint", {}),
     ("booby-trapped checkpoint", "--resume @/trap", "@/trap.* checkpoint", {}),
+    ("booby-trapped pickle", "--resume @/pickle", "@/pickle.* checkpoint", {}),
     ("foreign checkpoint", "--resume @/foreign", "@/foreign.* checkpoint", {}),
     ("a list as checkpoint", "--resume @/list", "@/list.* checkpoint", {}),
     ("another script's run", "--resume @/other", r"ppo_other\.py", {}),
-    ("a newer script's run", "--resume @/newer", "a_flag_of_tomorrow", {}),
+    ("a newer script's run", "--resume @/newer", "@/newer.* checkpoint.*a_flag", {}),
     ("another environment", "--resume @/finished --env-id Acrobot-v1", "--env-id", {}),
     ("another batch size", "--resume @/finished --num-envs 8", "num-envs|batch", {}),
     ("unknown flag", "--no-such-flag", "--no-such-flag", {}),
@@ -135,6 +148,7 @@ def test_bad_input_is_refused_in_one_line(
     assert "Traceback" not in done.stderr
     if name not in TYRO:
         assert done.stderr.count("\n") == 1, done.stderr
+        assert len(done.stderr) < 500, "a line that nobody reads to its end"
         assert done.stderr.startswith(f"{SCRIPT.name}: ")
     assert done.stdout == ""
     assert list(cwd.iterdir()) == []

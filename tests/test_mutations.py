@@ -145,7 +145,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "core-11",
             "not clipped",
             "test_loss.py gradient_is_clipped",
-            {"agent.parameters(), args.max_grad_norm)": "agent.parameters(), np.inf)"},
+            {"args.max_grad_norm, norm)": "np.inf, norm)"},
         ),
         Mutation(
             "core-12",

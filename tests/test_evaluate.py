@@ -1,0 +1,187 @@
+"""evaluate.py, as a user runs it: on finished, unfinished, foreign and malicious runs."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from command import EVALUATE, SCRIPT, Run, checkpoint, finished_run, interrupted_run, run, train
+from moviepy import VideoFileClip
+
+
+def evaluate(target: Path, *args: object, cwd: Path, **changes: str) -> tuple[list[float], str]:
+    """The returns that evaluate.py prints, one a line, and the lines after them."""
+    done = run(target, *args, cwd=cwd, script=EVALUATE, **changes)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    returns = [re.fullmatch(r"episode +(\d+): return (\S+)", line) for line in lines]
+    found = [(int(match[1]), float(match[2])) for match in returns if match]
+    assert [number for number, _ in found] == list(range(1, len(found) + 1))
+    return [value for _, value in found], "\n".join(lines[len(found) :])
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the finished run, to write into."""
+    folder = finished_run().folder
+    return Path(shutil.copytree(folder, tmp_path / folder.name))
+
+
+def test_finished_run_is_played_and_left_as_it_is(copied: Path, tmp_path: Path) -> None:
+    before = sorted(copied.rglob("*"))
+    returns, summary = evaluate(copied, "--episodes", 4, cwd=tmp_path)
+    assert len(returns) == 4
+    assert "CartPole-v1 after 2,048 steps" in summary
+    assert f"return {fmean(returns):.1f} ± " in summary
+    assert sorted(copied.rglob("*")) == before
+
+
+def test_the_same_seed_plays_the_same_episodes(copied: Path, tmp_path: Path) -> None:
+    """From the folder or from agent.pt; the default is the seed of the run, which is 3."""
+    folder = evaluate(copied, "--episodes", 3, cwd=tmp_path)
+    assert evaluate(copied / "agent.pt", "--episodes", 3, "--seed", 3, cwd=tmp_path) == folder
+    assert evaluate(copied, "--episodes", 3, "--seed", 4, cwd=tmp_path)[0] != folder[0]
+
+
+def test_greedy_actions_are_not_sampled(copied: Path, tmp_path: Path) -> None:
+    args = ("--episodes", 3, "--greedy")
+    first = evaluate(copied, *args, "--seed", 5, cwd=tmp_path)
+    assert evaluate(copied, *args, "--seed", 5, cwd=tmp_path) == first
+    assert evaluate(copied, "--episodes", 3, "--seed", 5, cwd=tmp_path)[0] != first[0]
+
+
+@pytest.mark.parametrize("name", ["", "checkpoint.pt"])
+def test_unfinished_run_is_played(name: str, tmp_path: Path) -> None:
+    folder = interrupted_run()[0].folder
+    returns, summary = evaluate(folder / name, "--episodes", 2, cwd=tmp_path)
+    assert len(returns) == 2
+    assert f"after {checkpoint(folder)['global_step']:,} steps" in summary
+
+
+def test_every_episode_is_filmed(copied: Path, tmp_path: Path) -> None:
+    returns, summary = evaluate(copied, "--episodes", 3, "--capture-video", cwd=tmp_path)
+    (line,) = re.findall(r"films: (.*)", summary)
+    films = sorted((tmp_path / line).glob("*.mp4"))
+    assert len(films) == 3
+    assert films == sorted(copied.rglob("*.mp4"))
+    for film, length in zip(films, returns, strict=True):
+        with VideoFileClip(str(film)) as clip:
+            # A film also shows the state before the first step.
+            assert abs(len(list(clip.iter_frames())) - length) <= 2
+
+
+def test_the_script_in_the_run_folder_is_not_executed(copied: Path, tmp_path: Path) -> None:
+    trap = f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n"
+    (copied / SCRIPT.name).write_text(trap)
+    assert len(evaluate(copied, "--episodes", 1, cwd=copied)[0]) == 1
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_run_that_was_compiled_is_played_without_a_compiler(copied: Path, tmp_path: Path) -> None:
+    state = checkpoint(copied)
+    state["args"] |= {"compile": True}
+    torch.save(state, copied / "checkpoint.pt")
+    assert len(evaluate(copied, "--episodes", 1, cwd=tmp_path, PATH="")[0]) == 1
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """Somebody's own script, with another network, and a run of it."""
+    cwd = tmp_path_factory.mktemp("edited")
+    script = cwd / "my_ppo.py"
+    script.write_text(SCRIPT.read_text().replace("64", "24"))
+    return script, train(*("--total-timesteps", 512, "--eval-episodes", 0), cwd=cwd, script=script)
+
+
+def test_run_of_an_edited_script_is_played_with_it(
+    edited: tuple[Path, Run], tmp_path: Path
+) -> None:
+    script, made = edited
+    assert json.loads((made.folder / "args.json").read_text())["script"] == "my_ppo.py"
+    returns, _ = evaluate(made.folder, "--episodes", 2, "--script", script, cwd=tmp_path)
+    assert len(returns) == 2
+
+
+def test_missing_script_is_named(edited: tuple[Path, Run], tmp_path: Path) -> None:
+    done = run(edited[1].folder, cwd=tmp_path, script=EVALUATE)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "my_ppo.py" in done.stderr
+    assert "--script" in done.stderr
+
+
+class BoobyTrap:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """Replaces entries of the checkpoint; None removes one."""
+    state = checkpoint(folder) | changes
+    torch.save({k: v for k, v in state.items() if v is not None}, folder / "checkpoint.pt")
+
+
+def truncate(folder: Path) -> None:
+    """Leaves the first half of the checkpoint."""
+    file = folder / "checkpoint.pt"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def names_elsewhere(folder: Path) -> None:
+    """Makes the run claim that a script of its own choice made it."""
+    (folder.parent / "evil.py").write_text(
+        f"import os\nos.mkdir({str(folder.parent / 'sprung')!r})\n"
+    )
+    about = {"script": str(folder.parent / "evil.py")}
+    (folder / "args.json").write_text(json.dumps(about))
+
+
+# Name, what is done to the run folder, arguments of evaluate.py after it, what the line must say.
+ROWS: list[tuple[str, Callable[[Path], object], str, str]] = [
+    ("no run", shutil.rmtree, "", "no run at"),
+    ("no args.json", lambda run: (run / "args.json").unlink(), "", "not a run folder"),
+    ("args.json damaged", lambda run: (run / "args.json").write_text("[{"), "", "args.json"),
+    ("script elsewhere", names_elsewhere, "", r"evil\.py"),
+    ("no checkpoint", lambda run: (run / "checkpoint.pt").unlink(), "", "checkpoint"),
+    ("truncated", truncate, "", "checkpoint"),
+    ("trap", lambda run: rewrite(run, agent=BoobyTrap(run.parent / "sprung")), "", "checkpoint"),
+    ("another script's", lambda run: rewrite(run, script="ppo_x.py"), "", r"ppo_x\.py"),
+    ("no weights", lambda run: rewrite(run, agent=None), "", "agent|checkpoint"),
+    ("foreign weights", lambda run: rewrite(run, agent={"a": torch.ones(1)}), "", "agent|weights"),
+    ("no episodes", lambda _: None, "--episodes 0", "--episodes"),
+    ("no such script", lambda _: None, "--script nowhere.py", "nowhere.py"),
+    ("no such device", lambda _: None, "--device cuda", "--device cuda"),
+    ("seed negative", lambda _: None, "--seed -3", "seed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "arguments", "message"),
+    [row[1:] for row in ROWS],
+    ids=[row[0].replace(" ", "-") for row in ROWS],
+)
+def test_bad_input_is_refused_in_one_line(
+    damage: Callable[[Path], object], arguments: str, message: str, copied: Path, tmp_path: Path
+) -> None:
+    damage(copied)
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    done = run(copied, *arguments.split(), cwd=cwd, script=EVALUATE)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stdout == ""
+    assert set(tmp_path.rglob("*")) - set(before) <= {tmp_path / "cwd-home"}

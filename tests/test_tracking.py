@@ -1,0 +1,133 @@
+"""Weights & Biases in offline mode, TensorBoard, and films."""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import Run, checkpoint, curve, events, train
+from moviepy import VideoFileClip
+from wandb.proto.wandb_internal_pb2 import Record
+
+
+def records(file: Path) -> Iterator[Any]:
+    """Records of a .wandb file, which is a LevelDB log: blocks of 32 KiB that hold chunks."""
+    data, at, whole = file.read_bytes(), 7, b""
+    assert data.startswith(b":W&B")
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:  # too little for a chunk's header
+            at += left
+            continue
+        _checksum, length, kind = struct.unpack_from("<IHB", data, at)
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last chunk of one
+            record = Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A short run with everything that can be recorded."""
+    return train(
+        *("--track", "--capture-video", "--video-every", 8, "--wandb-project-name", "a-project"),
+        *("--total-timesteps", 2048, "--eval-episodes", 2),
+        cwd=tmp_path_factory.mktemp("tracked"),
+        WANDB_MODE="offline",
+    )
+
+
+@pytest.fixture(scope="module")
+def wandb_folder(tracked: Run) -> Path:
+    """Where Weights & Biases keeps what it will upload: in the run's folder or beside it."""
+    (file,) = tracked.folder.parent.parent.rglob("*.wandb")
+    return file.parent
+
+
+@pytest.fixture(scope="module")
+def logged(wandb_folder: Path) -> dict[str, list[Any]]:
+    """What Weights & Biases was told: of every setting, metric and film each value in turn."""
+    (file,) = wandb_folder.glob("*.wandb")
+    values: dict[str, list[Any]] = {}
+    for record in records(file):
+        row = {"/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
+        row |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        if record.HasField("run"):
+            row |= {"project": record.run.project, "name": record.run.display_name}
+        for key, value in row.items():
+            values.setdefault(key, []).append(value)
+            values.setdefault(f"step of {key}", []).append(row.get("global_step"))
+    return values
+
+
+def test_offline_run_has_name_and_configuration(tracked: Run, logged: dict[str, list[Any]]) -> None:
+    assert logged["project"] == ["a-project"]
+    assert logged["name"] == [tracked.folder.name]
+    args = checkpoint(tracked.folder)["args"]
+    assert {name: logged[name][-1] for name in args} == args
+
+
+@pytest.mark.parametrize(
+    "tag", ["charts/episodic_return", "charts/learning_rate", "losses/value_loss", "charts/SPS"]
+)
+def test_offline_run_has_the_curves(tag: str, tracked: Run, logged: dict[str, list[Any]]) -> None:
+    points = curve(tracked.folder, tag)
+    sent = list(zip(logged[f"step of {tag}"], logged[tag], strict=True))
+    assert {step for step, _ in sent} == {step for step, _ in points}
+    assert {(step, np.float32(value)) for step, value in sent} <= {
+        (step, np.float32(value)) for step, value in points
+    }
+    # A row that was sent for another metric's sake may repeat a value; that is no second curve.
+    assert 1 < len(points) <= len(sent) < 1.5 * len(points)
+
+
+def test_offline_run_has_the_films(
+    tracked: Run, wandb_folder: Path, logged: dict[str, list[Any]]
+) -> None:
+    made = [path for path in tracked.folder.glob("videos/*/*.mp4") if "evaluation" not in str(path)]
+    assert set(logged["videos/_type"]) == {"video-file"}
+    sent = [wandb_folder / "files" / path for path in logged["videos/path"]]
+    assert len(made) > 1
+    assert {path.read_bytes() for path in sent} >= {path.read_bytes() for path in made}
+
+
+def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: Run) -> None:
+    shown = events(tracked.folder)
+    scalars = {
+        *("charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS"),
+        *("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/approx_kl"),
+        *("losses/old_approx_kl", "losses/clipfrac", "losses/explained_variance"),
+        "eval/episodic_return",
+    }
+    assert scalars <= set(shown.Tags()["scalars"])
+    histograms = shown.Histograms("charts/episodic_returns")
+    returns = curve(tracked.folder, "charts/episodic_return")
+    assert sum(point.histogram_value.num for point in histograms) == len(returns)
+    assert sum(point.histogram_value.sum for point in histograms) == pytest.approx(
+        sum(value for _, value in returns)
+    )
+    lengths = curve(tracked.folder, "charts/episodic_length")
+    assert lengths == returns  # CartPole pays 1 for each step
+
+
+def test_films_can_be_played(tracked: Run) -> None:
+    films = sorted(tracked.folder.glob("videos/*/*.mp4"))
+    assert {path.parent.name for path in films} > {"evaluation"}
+    for film in films:
+        with VideoFileClip(str(film)) as clip:
+            frames = list(clip.iter_frames())
+        assert len(frames) > 5
+        assert frames[0].shape == (400, 600, 3)
+        assert any(np.any(frame != frames[0]) for frame in frames)
+
+
+def test_every_nth_episode_is_filmed(tracked: Run) -> None:
+    names = [path.stem for path in tracked.folder.glob("videos/[0-9]*/*.mp4")]
+    episodes = sorted(int(name.rsplit("-", 1)[1]) for name in names)
+    assert episodes == list(range(0, episodes[-1] + 1, 8))
+    assert len(episodes) > 1
