@@ -62,7 +62,6 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("minibatches do not divide", "--num-minibatches 3", "num-minibatches", {}),
     ("less than a batch", "--total-timesteps 511", "total-timesteps.* 512", {}),
-    ("negative timesteps", "--total-timesteps -1", "total-timesteps", {}),
     ("no envs", "--num-envs 0", "envs", {}),
     ("no steps", "--num-steps 0", "steps", {}),
     ("no minibatches", "--num-minibatches 0", "minibatches", {}),
@@ -70,7 +69,6 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("negative learning rate", "--learning-rate -1", "learning-rate|learning rate|step size", {}),
     ("learning rate NaN", "--learning-rate nan", "learning-rate|learning rate|step size", {}),
     ("gamma above 1", "--gamma 1.1", "gamma", {}),
-    ("gamma negative", "--gamma -0.5", "gamma", {}),
     ("lambda above 1", "--gae-lambda 1.5", "gae-lambda", {}),
     ("clip range zero", "--clip-coef 0", "clip", {}),
     ("gradient norm negative", "--max-grad-norm -1", "max-grad-norm", {}),
@@ -91,7 +89,6 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("discrete observations", "--env-id CliffWalking-v1", r"Discrete\(48\)", {}),
     ("dict observations", "--env-id clockwork:DictObservation-v0", r"Dict\(", {}),
     ("no CUDA", "--device cuda", "--device cuda", {}),
-    ("no such GPU", "--device cuda:7", "--device cuda:7", {}),
     ("no MPS", "--device mps", "--device mps", {}),
     ("unknown device", "--device toaster", "--device toaster", {}),
     ("env cannot be filmed", f"--env-id {CLOCKWORK} --capture-video", "rgb_array", {}),
