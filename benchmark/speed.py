@@ -13,13 +13,14 @@
     uv run benchmark/speed.py --cleanrl ~/cleanrl --cleanrl-python ~/cleanrl/.venv/bin/python
 
 All train CartPole-v1 with CleanRL's hyperparameters on the CPU, on one thread. Every round runs
-each of them once, one after the other, so that a machine whose speed drifts slows all of them alike; the
-ratios are formed within a round, and their median and range over the rounds is reported. Speed is
-what each prints itself: environment steps over the time of its training loop, without start-up
-(and without ppo.py's first iteration, in which --compile compiles). Memory is the peak resident size
-of the process. CleanRL is a clone of its repository, run by an interpreter with its own pins
-(torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb, Python 3.10 or older);
-it is left out if --cleanrl is not given. SB3 runs in this program's environment.
+each of them once, one after the other, so that a machine whose speed drifts slows all of them
+alike; the ratios are formed within a round, and their median and range over the rounds is reported.
+Speed is what each prints itself: environment steps over the time of its training loop, without
+start-up (and without ppo.py's first iteration, in which --compile compiles). Memory is the peak
+resident size of the process; most of it are torch's libraries, and less of them in torch's CPU
+builds. CleanRL is a clone of its repository, run by an interpreter with its own pins (Python 3.10:
+torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb); it is left out if --cleanrl is not
+given. SB3 runs in this program's environment.
 """
 
 import os
