@@ -100,7 +100,11 @@ def main() -> None:
         "video_every": 1,
     }
     run_args = dataclasses.replace(
-        checkpoint["args"], capture_video=args.capture_video, async_envs=False, **settings
+        checkpoint["args"],
+        capture_video=args.capture_video,
+        async_envs=False,
+        compile=False,
+        **settings,
     )
     script.check(dataclasses.replace(run_args, track=False))
     device = script.setup_torch(run_args)
@@ -109,7 +113,10 @@ def main() -> None:
     envs = script.make_envs(dataclasses.replace(run_args, num_envs=1, capture_video=False), videos)
     agent = script.Agent(envs).to(device)
     envs.close()
-    agent.load_state_dict(checkpoint["agent"])
+    try:
+        agent.load_state_dict(checkpoint["agent"])
+    except (KeyError, RuntimeError, TypeError, AttributeError):
+        fail(f"{args.run} has no weights that fit {script.__name__}.py and {run_args.env_id}")
     script.torch.manual_seed(seed)
     returns = script.evaluate(agent, run_args, videos, args.greedy)
     for episode, episodic_return in enumerate(returns, start=1):

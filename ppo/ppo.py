@@ -114,8 +114,7 @@ class Agent(nn.Module):
         self.critic = mlp(obs_size, 1, std=1.0)  # [core-13] separate MLPs for policy and value
         self.actor = mlp(obs_size, envs.single_action_space.n, std=0.01)
 
-    def get_value(self, x: Tensor) -> Tensor:
-        """Value of each observation in x (batch, *shape): (batch,)."""
+    def get_value(self, x: Tensor) -> Tensor:  # x: (batch, *shape), value: (batch,)
         return self.critic(x.reshape(len(x), -1).float()).squeeze(-1)
 
     def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:
@@ -204,8 +203,7 @@ def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
-    # ------ setup ------
+    # ------ setup: from the start if the checkpoint is {}; the exit code is returned ------
     device = setup_torch(args)
     envs = make_envs(args, run_dir / time.strftime("videos/%Y%m%d-%H%M%S"))
     agent = Agent(envs).to(device)
@@ -260,8 +258,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
         # ------ log ------
         log.scalars(stats, 1 - advantages[valid].var() / (returns[valid].var() + 1e-8), global_step)
-        log.checkpoint(iteration, global_step)
-        if log.exit_code:
+        if log.checkpoint(iteration, global_step):
             break
     envs.close()
     return log.finish(global_step)
@@ -280,15 +277,16 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.on_signal)
         if saved:
+            (run_dir / "agent.pt").unlink(missing_ok=True)
             agent.load_state_dict(saved["agent"])
             optimizer.load_state_dict(saved["optimizer"])
             torch.set_rng_state(saved["rng"][0])
             torch.cuda.set_rng_state_all(saved["rng"][1:])
         self.wandb: Any = __import__("wandb") if self.enabled and args.track else None
         if self.wandb:
-            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir, "resume": "allow"}
+            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir.parent}
             ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
-            self.wandb.init(config=asdict(args), sync_tensorboard=True, save_code=True, **ids)
+            self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
         if self.enabled:  # what was logged after the checkpoint is purged: it will be logged again
             self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
             self.checkpoint(self.iteration, self.global_step)
@@ -308,9 +306,10 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
                 self.ended.append((step, infos["episode"]["r"][i], infos["episode"]["l"][i]))
 
     def scalars(self, stats: list, explained_variance: float, step: int) -> None:
-        """Logs means over all minibatches and prints the progress; ends a run that diverged."""
         values = {k: torch.stack([s[k] for s in stats]).mean().item() for k in stats[0]}
-        fail_if(not all(map(np.isfinite, values.values())), f"diverged at step {step}: {values}", 1)
+        weights = [float(p.sum()) for p in self.agent.parameters()]
+        finite = np.isfinite([*values.values(), *weights]).all()
+        fail_if(not finite, f"diverged at step {step}: {values}", exit_code=1)
         values["losses/explained_variance"] = explained_variance
         values["charts/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         now = time.monotonic()
@@ -335,10 +334,10 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             line += f"  return {np.mean(self.recent or [np.nan]):.1f}"
             print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", flush=True)
 
-    def checkpoint(self, iteration: int, step: int) -> None:
-        """Saves what --resume needs, every so many iterations and at the end."""
-        every, last = self.args.checkpoint_every, iteration == self.args.num_iterations
-        if self.enabled and (last or self.exit_code or (every and iteration % every == 0)):
+    def checkpoint(self, iteration: int, step: int) -> bool:  # saves if due; is it time to stop?
+        stop, last = self.exit_code != 0, self.args.num_iterations
+        due = iteration == last or iteration % (self.args.checkpoint_every or last) == 0
+        if self.enabled and (stop or due):
             state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
             state |= {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
             state |= {"rng": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]}
@@ -346,9 +345,9 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
             self.writer.flush()
             os.replace(self.run_dir / "checkpoint.tmp", self.run_dir / "checkpoint.pt")  # instant
+        return stop
 
-    def finish(self, step: int) -> int:
-        """Evaluates and keeps the trained agent; returns the process's exit code."""
+    def finish(self, step: int) -> int:  # evaluates and keeps the agent; returns the exit code
         if self.enabled and not self.exit_code:
             returns = evaluate(self.agent, self.args, self.run_dir / "videos/evaluation")
             if len(returns):
@@ -396,8 +395,7 @@ def load(file: Path) -> dict[str, Any]:  # executes nothing that is in the file
     return state
 
 
-def check(args: Args) -> None:
-    """Input that cannot work ends in one line and exit code 2; nothing has been written yet."""
+def check(args: Args) -> None:  # what cannot work ends in one line; nothing has been written yet
     bounds = dict.fromkeys(("learning_rate", "clip_coef", "max_grad_norm"), 1e-9)
     bounds |= dict.fromkeys(("seed", "checkpoint_every", "eval_episodes", "gamma", "gae_lambda"), 0)
     ones = "num_envs num_steps num_minibatches update_epochs torch_threads video_every"
@@ -412,11 +410,11 @@ def check(args: Args) -> None:
         os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
         envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
-        login = os.getenv("WANDB_MODE") or not args.track or __import__("wandb").login(prompt=False)
+        online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
+        fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
     except Exception as error:
-        fail_if(True, " ".join(f"--env-id {args.env_id} --device {args.device}: {error}".split()))
+        fail_if(True, " ".join(f"{args.env_id}, device {args.device}: {error}".split())[:300])
     fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
-    fail_if(not login, "--track needs a login: wandb login, or WANDB_MODE=offline")
     action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
     script = "ppo_continuous_action.py" if hasattr(action, "low") else "ppo_multidiscrete.py"
     fail_if(not isinstance(action, gym.spaces.Discrete), f"{who} acts in {action}, see {script}")
@@ -435,7 +433,9 @@ if __name__ == "__main__":
     if args.resume:
         checkpoint = load(Path(args.resume) / "checkpoint.pt")
         args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
-        fail_if(args.env_id != checkpoint["args"].env_id, "--env-id differs from the resumed run's")
+        old = checkpoint["args"]
+        changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
+        fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
