@@ -116,7 +116,7 @@ def main() -> None:
     try:
         agent.load_state_dict(checkpoint["agent"])
     except (KeyError, RuntimeError, TypeError, AttributeError):
-        fail(f"{args.run} has no weights that fit {script.__name__}.py and {run_args.env_id}")
+        fail(f"{args.run} holds no agent that fits {script.__name__}.py and {run_args.env_id}")
     script.torch.manual_seed(seed)
     returns = script.evaluate(agent, run_args, videos, args.greedy)
     for episode, episodic_return in enumerate(returns, start=1):

@@ -9,8 +9,7 @@
 
     uv run ppo/ppo.py                                   learns CartPole-v1 in half a minute
     uv run ppo/ppo.py --env-id Acrobot-v1 --seed 2 --capture-video
-A tag like [core-3] numbers one of the details that this post explains:
-https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
+Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Details: core 1-13, aux 3
 Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
 """
@@ -192,18 +191,18 @@ def ppo_loss(
 
 
 def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str, Tensor]:
-    """Leaves the gradient for one minibatch in the agent's parameters; returns statistics."""
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(mb["obs"], mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
-    loss.backward()
+    loss.backward()  # leaves the gradient in the agent's parameters
     norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
     nn.utils.clip_grads_with_norm_(agent.parameters(), args.max_grad_norm, norm)  # [core-11] global
     return {**stats, "losses/grad_norm": norm}
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    # ------ setup: from the start if the checkpoint is {}; the exit code is returned ------
+    """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
+    # ------ setup ------
     device = setup_torch(args)
     envs = make_envs(args, run_dir / time.strftime("videos/%Y%m%d-%H%M%S"))
     agent = Agent(envs).to(device)
@@ -307,7 +306,7 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
 
     def scalars(self, stats: list, explained_variance: float, step: int) -> None:
         values = {k: torch.stack([s[k] for s in stats]).mean().item() for k in stats[0]}
-        weights = [float(p.sum()) for p in self.agent.parameters()]
+        weights = [p.sum().item() for p in self.agent.parameters()]
         finite = np.isfinite([*values.values(), *weights]).all()
         fail_if(not finite, f"diverged at step {step}: {values}", exit_code=1)
         values["losses/explained_variance"] = explained_variance
@@ -387,6 +386,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Ar
 
 def load(file: Path) -> dict[str, Any]:  # executes nothing that is in the file
     try:
+        assert file.read_bytes()[:2] == b"PK", "not an archive of torch.save"
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])
         assert state["script"] == Path(__file__).name, f"written by {state['script']}"
@@ -413,7 +413,7 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
     except Exception as error:
-        fail_if(True, " ".join(f"{args.env_id}, device {args.device}: {error}".split())[:300])
+        fail_if(True, " ".join(f"{args.env_id}, --device {args.device}: {error}".split())[:300])
     fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
     action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
     script = "ppo_continuous_action.py" if hasattr(action, "low") else "ppo_multidiscrete.py"
