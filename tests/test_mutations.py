@@ -253,6 +253,7 @@ def pytest_process(script: Path, output: Path, selection: list[str]) -> None:
     files = sorted({f"tests/{item.split(' ', 1)[0]}" for item in selection})
     names = " or ".join(sorted(item.split(" ", 1)[1] for item in selection))
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+    options += ["-o", "addopts="]  # pyproject.toml asks for xdist
     sys.exit(pytest.main([*options, *files, "-k", names]))
 
 
