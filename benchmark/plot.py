@@ -126,7 +126,7 @@ def read_run(folder: Path, facts: dict[str, Any]) -> Run:
     """The run in a folder with the given args.json."""
     episodes, total_steps, total_minutes = read_events(folder)
     steps, minutes, returns = np.array(episodes, float).reshape(-1, 3).T
-    versions = " ".join(f"{package} {version}" for package, version in facts["versions"].items())
+    versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
     return Run(
         folder=folder,
         script=facts["script"],

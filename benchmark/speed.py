@@ -1,26 +1,28 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#     "gymnasium[box2d,classic-control]>=1.4,<2", "numpy>=2", "stable-baselines3>=2.7",
-#     "torch>=2.11", "tyro>=0.9.20",
+#     "gymnasium[box2d,classic-control]>=1.4,<2", "gymnasium[mujoco]>=1.4,<2", "mujoco<4",
+#     "numpy>=2", "stable-baselines3>=2.7", "torch>=2.11", "tyro>=0.9.20",
 # ]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
-"""Steps per second and memory of ppo.py beside CleanRL's ppo.py and SB3's PPO, in turn.
+"""Steps per second and memory of a script beside CleanRL's and SB3's PPO, in turn.
 
     uv run benchmark/speed.py --out docs/results/speed.md
-    uv run benchmark/speed.py --cleanrl ~/cleanrl --cleanrl-python ~/cleanrl/.venv/bin/python
+    uv run benchmark/speed.py --script ppo_continuous_action.py --env-id HalfCheetah-v4 \\
+        --cleanrl ~/cleanrl --cleanrl-python ~/cleanrl/.venv/bin/python
 
-All train CartPole-v1 with CleanRL's hyperparameters on the CPU, on one thread. Every round runs
-each of them once, one after the other, so that a machine whose speed drifts slows all of them
-alike; the ratios are formed within a round, and their median and range over the rounds is reported.
-Speed is what each prints itself: environment steps over the time of its training loop, without
-start-up (and without ppo.py's first iteration, in which --compile compiles). Memory is the peak
+All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads. Every
+round runs each of them once, one after the other, so that a machine whose speed drifts slows all of
+them alike; the ratios are formed within a round, and their median and range over the rounds is
+reported. Speed is what each prints itself: environment steps over the time of its training loop,
+without start-up (and without our first iteration, in which --compile compiles). Memory is the peak
 resident size of the process; most of it are torch's libraries, and less of them in torch's CPU
 builds. CleanRL is a clone of its repository, run by an interpreter with its own pins (Python 3.10:
-torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb); it is left out if --cleanrl is not
-given. SB3 runs in this program's environment.
+torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb, mujoco==2.3.3 for MuJoCo); it is left
+out if --cleanrl is not given. SB3 has a counterpart of the scripts in SB3_SETTINGS and runs in this
+program's environment.
 """
 
 import os
@@ -36,31 +38,52 @@ from typing import NoReturn
 import tyro
 
 SB3 = """
-import time, gymnasium, torch
+import time, torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
-torch.set_num_threads(1)
+from stable_baselines3.common.vec_env import VecNormalize
+torch.set_num_threads({threads})
+envs = make_vec_env("{env_id}", {num_envs}, seed=1)
+if {normalize}:
+    envs = VecNormalize(envs, clip_obs=10.0, clip_reward=10.0, gamma=0.99)
 model = PPO(
-    "MlpPolicy", make_vec_env("CartPole-v1", 4, seed=1), learning_rate=lambda left: left * 2.5e-4,
-    n_steps=128, batch_size=128, n_epochs=4, gamma=0.99, gae_lambda=0.95, clip_range=0.2,
-    clip_range_vf=0.2, ent_coef=0.01, vf_coef=0.5, max_grad_norm=0.5, seed=1, device="cpu",
+    "MlpPolicy", envs, {settings}, gamma=0.99, gae_lambda=0.95, clip_range=0.2, clip_range_vf=0.2,
+    vf_coef=0.25, max_grad_norm=0.5, seed=1, device="cpu",
 )
 start = time.monotonic()
 model.learn({steps})
 print("SPS:", model.num_timesteps / (time.monotonic() - start))
 """
+# Environments, normalization, and what differs between the scripts' hyperparameters.
+SB3_SETTINGS = {
+    "ppo.py": (
+        4,
+        False,
+        "learning_rate=lambda left: left * 2.5e-4, n_steps=128, batch_size=128, n_epochs=4, "
+        "ent_coef=0.01",
+    ),
+    "ppo_continuous_action.py": (
+        1,
+        True,
+        "learning_rate=lambda left: left * 3e-4, n_steps=2048, batch_size=64, n_epochs=10, "
+        "ent_coef=0.0",
+    ),
+}
+DEFAULT_ENVS = {"ppo.py": "CartPole-v1", "ppo_continuous_action.py": "HalfCheetah-v4"}
 
 
 @dataclass
 class Args:
+    script: str = "ppo.py"  # which of ppo/ to measure; CleanRL's script of that name beside it
+    env_id: str | None = None  # environment of all; by default one that the script is known for
     steps: int = 200_000  # environment steps of each run
     rounds: int = 5  # how often each is run
-    ppo: Path = Path(__file__).resolve().parents[1] / "ppo" / "ppo.py"  # the script to measure
-    python: Path = Path(sys.executable)  # interpreter for the script and for SB3
+    threads: int = 1  # CPU threads of each
+    python: Path = Path(sys.executable)  # interpreter for SB3
     ppo_python: Path | None = None  # interpreter for the script; by default uv runs it
     cleanrl: Path | None = None  # clone of CleanRL
     cleanrl_python: Path = Path("python3.10")  # interpreter with CleanRL's pins
-    sb3: bool = True  # measure SB3, too
+    sb3: bool = True  # measure SB3, too, where it has a counterpart
     out: Path | None = None  # Markdown file to write the table to
 
 
@@ -80,28 +103,41 @@ def fail(message: str) -> NoReturn:
 
 def contenders(args: Args) -> list[Contender]:
     """Who takes part; the first one is what the others are compared with."""
-    own = [str(args.ppo_python), str(args.ppo)] if args.ppo_python else ["uv", "run", str(args.ppo)]
-    own += ["--no-cuda", "--eval-episodes", "0", "--total-timesteps", str(args.steps)]
+    script = Path(__file__).resolve().parents[1] / "ppo" / args.script
+    if not script.is_file():
+        fail(f"there is no {script}")
+    env_id = args.env_id or DEFAULT_ENVS.get(args.script)
+    flags = ["--no-cuda", "--total-timesteps", str(args.steps)]
+    flags += ["--env-id", env_id] if env_id else []
+    own = [str(args.ppo_python), str(script)] if args.ppo_python else ["uv", "run", str(script)]
+    own += [*flags, "--eval-episodes", "0", "--torch-threads", str(args.threads)]
     listed = [
-        Contender("ppo.py", own, r"([\d,]+) steps/s"),
-        Contender("ppo.py --compile", [*own, "--compile"], r"([\d,]+) steps/s"),
+        Contender(args.script, own, r"([\d,]+) steps/s"),
+        Contender(f"{args.script} --compile", [*own, "--compile"], r"([\d,]+) steps/s"),
     ]
     if args.cleanrl is not None:
-        script = args.cleanrl.expanduser().resolve() / "cleanrl" / "ppo.py"
-        if not script.is_file():
-            fail(f"there is no {script}")
-        command = [str(args.cleanrl_python.expanduser()), str(script), "--no-cuda"]
-        command += ["--total-timesteps", str(args.steps)]
-        listed.append(Contender("CleanRL ppo.py", command, r"SPS: (\d+)"))
-    if args.sb3:
-        program = SB3.replace("{steps}", str(args.steps))
+        theirs = args.cleanrl.expanduser().resolve() / "cleanrl" / args.script
+        if not theirs.is_file():
+            fail(f"there is no {theirs}")
+        command = [str(args.cleanrl_python.expanduser()), str(theirs), *flags]
+        listed.append(Contender(f"CleanRL {args.script}", command, r"SPS: (\d+)"))
+    if args.sb3 and args.script in SB3_SETTINGS:
+        num_envs, normalize, settings = SB3_SETTINGS[args.script]
+        program = SB3.format(
+            threads=args.threads,
+            env_id=env_id,
+            num_envs=num_envs,
+            normalize=normalize,
+            settings=settings,
+            steps=args.steps,
+        )
         listed.append(Contender("SB3 PPO", [str(args.python), "-c", program], r"SPS: ([\d.]+)"))
     return listed
 
 
-def measure(contender: Contender, folder: str) -> tuple[float, float]:
+def measure(contender: Contender, folder: str, threads: int) -> tuple[float, float]:
     """Runs the contender once in `folder`: its steps per second and its peak memory in MiB."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             contender.command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment
@@ -125,12 +161,11 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def table(results: dict[str, list[tuple[float, float]]]) -> str:
-    """Markdown: speed, memory, and how many times as fast ppo.py is, median (range) of rounds."""
-    own, compiled = (
-        [speed for speed, _ in results[name]] for name in ("ppo.py", "ppo.py --compile")
-    )
+    """Markdown: speed, memory, and how many times as fast ours is, median (range) of rounds."""
+    script, with_compile = list(results)[:2]
+    own, compiled = ([speed for speed, _ in results[name]] for name in (script, with_compile))
     lines = [
-        "| | steps per second | peak memory, MiB | ppo.py is faster | with --compile |",
+        f"| | steps per second | peak memory, MiB | {script} is faster | with --compile |",
         "|---|---|---|---|---|",
     ]
     for name, rounds in results.items():
@@ -138,7 +173,8 @@ def table(results: dict[str, list[tuple[float, float]]]) -> str:
         ratios = [
             spread([a / b for a, b in zip(o, speeds, strict=True)], 2) for o in (own, compiled)
         ]
-        faster = [f"{ratio} times" for ratio in ratios] if "ppo.py" not in name[:6] else ["", ""]
+        is_ours = name in (script, with_compile)
+        faster = ["", ""] if is_ours else [f"{ratio} times" for ratio in ratios]
         cells = [name, spread(speeds, 0), spread(memory, 0), *faster]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -154,19 +190,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds):
             for contender in listed:
-                speed, memory = measure(contender, folder)
+                speed, memory = measure(contender, folder, args.threads)
                 results[contender.name].append((speed, memory))
                 print(
-                    f"round {number + 1} of {args.rounds}: {contender.name:18} "
+                    f"round {number + 1} of {args.rounds}: {contender.name:36} "
                     f"{speed:8,.0f} steps/s {memory:6,.0f} MiB",
                     flush=True,
                 )
     print(f"\n{table(results)}")
     if args.out is not None:
         note = (
-            f"CartPole-v1, {args.steps:,} steps, {args.rounds} rounds in turn on {os.cpu_count()} "
-            "CPU cores, one thread: median (lowest to highest). "
-            "Command: `uv run benchmark/speed.py`."
+            f"{args.env_id or DEFAULT_ENVS.get(args.script, 'Default environment')}, "
+            f"{args.steps:,} steps, {args.rounds} rounds in turn on {os.cpu_count()} CPU cores, "
+            f"threads: {args.threads}; median (lowest to highest). "
+            f"Command: `uv run benchmark/speed.py --script {args.script}`."
         )
         args.out.write_text(f"{table(results)}\n\n{note}\n")
 

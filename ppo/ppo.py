@@ -95,7 +95,7 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
     return vector_env(env_fns, autoreset_mode="NextStep", copy=False)  # [core-1] vectorized
 
 
-def layer_init(layer: nn.Linear, std: float = np.sqrt(2), bias_const: float = 0.0) -> nn.Linear:
+def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
     nn.init.constant_(layer.bias, bias_const)
     return layer
@@ -113,22 +113,23 @@ class Agent(nn.Module):
         self.critic = mlp(obs_size, 1, std=1.0)  # [core-13] separate MLPs for policy and value
         self.actor = mlp(obs_size, envs.single_action_space.n, std=0.01)
 
-    def get_value(self, x: Tensor) -> Tensor:  # x: (batch, *shape), value: (batch,)
-        return self.critic(x.reshape(len(x), -1).float()).squeeze(-1)
+    def features(self, obs: Tensor) -> Tensor:  # (batch, *shape) to x, (batch, obs_size)
+        return obs.reshape(len(obs), -1).float()
 
-    def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:
-        """An action for each observation in x, sampled or the most probable one: (batch,)."""
-        logits = self.actor(x.reshape(len(x), -1).float())
+    def get_value(self, x: Tensor) -> Tensor:  # (batch,)
+        return self.critic(x).squeeze(-1)
+
+    def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:  # sampled or most probable
+        logits = self.actor(x)
         gumbel = -torch.empty_like(logits).exponential_().log()  # makes the largest sum a sample
         return (logits if greedy else logits + gumbel).argmax(-1)
 
     def get_logprob_entropy_value(self, x: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         """Log-probability of each action (batch,), the policy's entropy and the value: (batch,)."""
-        x = x.reshape(len(x), -1).float()
         logprobs = self.actor(x).log_softmax(-1)  # of every action: (batch, number of actions)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return logprob, entropy, self.critic(x).squeeze(-1)
+        return logprob, entropy, self.get_value(x)
 
 
 def compute_gae(
@@ -192,7 +193,8 @@ def ppo_loss(
 
 def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str, Tensor]:
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
-    newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(mb["obs"], mb["actions"])
+    x = agent.features(mb["obs"])
+    newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
     loss.backward()  # leaves the gradient in the agent's parameters
     norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
@@ -225,24 +227,24 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         with torch.inference_mode():
             for step in range(args.num_steps):
                 obs[step] = torch.from_numpy(next_obs)
-                actions[step] = action = agent.get_action(obs[step])
+                actions[step] = action = agent.get_action(agent.features(obs[step]))
                 result = envs.step(action.cpu().numpy())
                 next_obs, rewards[step], terminated[step], truncated[step], infos = result
                 global_step += args.num_envs
                 log.episodes(infos, global_step)
 
         # ------ advantages: how much better than expected was each action? ------
-        batch = {"obs": obs.flatten(0, 1), "actions": actions.flatten(0, 1)}
         with torch.no_grad():
-            logprobs, _, values = agent.get_logprob_entropy_value(batch["obs"], batch["actions"])
-            next_value = agent.get_value(torch.from_numpy(next_obs).to(device))
-        all_values = torch.cat([values, next_value]).view(-1, args.num_envs).cpu().numpy()
-        advantages, returns = compute_gae(rewards, all_values, terminated, truncated, args)
+            x = agent.features(obs.flatten(0, 1))
+            logprobs, _, value = agent.get_logprob_entropy_value(x, actions.flatten(0, 1))
+            next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
+        values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
         done = np.vstack([last_done, terminated | truncated])
         valid, last_done = ~done[:-1], done[-1:]  # [deviation] reset steps left out
-        arrays = {"advantages": advantages, "returns": returns, "valid": valid}
-        batch |= {k: torch.from_numpy(v).flatten().to(device) for k, v in arrays.items()}
-        batch |= {"logprobs": logprobs, "values": values}
+        advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
+        batch = {"obs": obs.flatten(0, 1), "actions": actions.flatten(0, 1), "logprobs": logprobs}
+        rows = {"values": values[:-1], "advantages": advantages, "returns": returns, "valid": valid}
+        batch |= {k: torch.from_numpy(v).flatten().to(device) for k, v in rows.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         stats = []
@@ -300,15 +302,13 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         self.writer.file_writer.add_summary(Summary(value=summary), step)
 
     def episodes(self, infos: dict[str, Any], step: int) -> None:
-        if self.enabled and "episode" in infos:
-            for i in np.flatnonzero(infos["_episode"]):
-                self.ended.append((step, infos["episode"]["r"][i], infos["episode"]["l"][i]))
+        for i in np.flatnonzero(infos["_episode"]) if "_episode" in infos else ():
+            self.ended.append((step, infos["episode"]["r"][i], infos["episode"]["l"][i]))
 
     def scalars(self, stats: list, explained_variance: float, step: int) -> None:
         values = {k: torch.stack([s[k] for s in stats]).mean().item() for k in stats[0]}
-        weights = [p.sum().item() for p in self.agent.parameters()]
-        finite = np.isfinite([*values.values(), *weights]).all()
-        fail_if(not finite, f"diverged at step {step}: {values}", exit_code=1)
+        good = np.isfinite([*values.values(), *(p.sum().item() for p in self.agent.parameters())])
+        fail_if(not good.all(), f"diverged at step {step}: {values}", exit_code=1)
         values["losses/explained_variance"] = explained_variance
         values["charts/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         now = time.monotonic()
@@ -377,7 +377,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Ar
     envs, device = make_envs(replace(args, num_envs=1), videos), next(agent.parameters()).device
     obs, returns = envs.reset(seed=args.seed + 1_000_000)[0], list[float]()
     while len(returns) < args.eval_episodes:
-        action = agent.get_action(torch.from_numpy(obs).to(device), greedy)
+        action = agent.get_action(agent.features(torch.from_numpy(obs).to(device)), greedy)
         obs, _, _, _, infos = envs.step(action.cpu().numpy())
         returns += infos["episode"]["r"].tolist() if "episode" in infos else []
     envs.close()
@@ -413,18 +413,19 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
     except Exception as error:
-        fail_if(True, " ".join(f"{args.env_id}, --device {args.device}: {error}".split())[:300])
+        fail_if(True, f"{args.env_id}, --device {args.device}: {error}"[:300])
     fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
     action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
-    script = "ppo_continuous_action.py" if hasattr(action, "low") else "ppo_multidiscrete.py"
-    fail_if(not isinstance(action, gym.spaces.Discrete), f"{who} acts in {action}, see {script}")
-    fits = isinstance(obs, gym.spaces.Box) and action.start == 0
+    scripts = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}
+    script = scripts.get(type(action).__name__, "ppo_multidiscrete.py")
+    fail_if(script != "ppo.py", f"{who} acts in {action}, see {script}")
+    fits = isinstance(obs, gym.spaces.Box) and not np.any(getattr(action, "start", 0))
     fail_if(not fits, f"{who} has {obs}, {action}: needs a Box, and actions that start at 0")
 
 
 def fail_if(problem: object, message: str, exit_code: int = 2) -> None:
     if problem:
-        print(f"{Path(__file__).name}: {message}", file=sys.stderr)
+        print(f"{Path(__file__).name}: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(exit_code)
 
 
@@ -443,8 +444,7 @@ if __name__ == "__main__":
         run_dir.mkdir(parents=True)
         shutil.copy(__file__, run_dir)
         about = {"script": Path(__file__).name, "argv": sys.argv[1:], "args": asdict(args)}
-        versions = {m.__name__: m.__version__ for m in (gym, np, torch)}
-        about |= {"versions": {"python": sys.version.split()[0], **versions}}
-        about |= {"hardware": f"{os.cpu_count()} CPU cores, device {setup_torch(args)}"}
+        versions = {m.__name__: m.__version__ for m in (gym, np, torch)} | {"python": sys.version}
+        about |= {"versions": versions, "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}"}
         (run_dir / "args.json").write_text(json.dumps(about, indent=1))
     sys.exit(train(args, run_dir, checkpoint))

@@ -220,6 +220,155 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
         ),
     ],
+    "ppo_continuous_action.py": [
+        Mutation(
+            "continuous-1",
+            "no square",
+            "test_continuous.py normal_distribution",
+            {"-0.5 * (z**2 + np.log(2 * np.pi))": "-0.5 * (z.abs() + np.log(2 * np.pi))"},
+        ),
+        Mutation(
+            "continuous-1",
+            "density of another scale",
+            "test_continuous.py normal_distribution",
+            {"np.log(2 * np.pi)) - self.actor_logstd": "np.log(2 * np.pi))"},
+        ),
+        Mutation(
+            "continuous-2",
+            "not learned",
+            "test_continuous.py initial_policy",
+            {"nn.Parameter(torch.zeros(shape))": "nn.Buffer(torch.zeros(shape))"},
+        ),
+        Mutation(
+            "continuous-2",
+            "deviation of e",
+            "test_continuous.py initial_policy",
+            {"nn.Parameter(torch.zeros(shape))": "nn.Parameter(torch.ones(shape))"},
+        ),
+        Mutation(
+            "continuous-3",
+            "mean over the components",
+            "test_continuous.py normal_distribution",
+            {"reshape(len(x), -1).sum(-1)": "reshape(len(x), -1).mean(-1)"},
+        ),
+        Mutation(
+            "continuous-4",
+            "hidden layers of the critic",
+            "test_continuous.py initial_policy",
+            {
+                "self.actor = mlp(obs_size, int(np.prod(shape)), std=0.01)": (
+                    "self.actor = nn.Sequential("
+                    "*self.critic[:-1], layer_init(nn.Linear(64, int(np.prod(shape))), 0.01))"
+                )
+            },
+        ),
+        Mutation(
+            "continuous-5",
+            "not clipped",
+            "test_continuous.py sees_clipped",
+            {"env = gym.wrappers.ClipAction(env)": "pass"},
+        ),
+        Mutation(
+            "continuous-6",
+            "not normalized",
+            "test_continuous.py observations_are_normalized",
+            {"x = (obs - mean) / std.clamp(min=1e-4)": "x = obs"},
+        ),
+        Mutation(
+            "continuous-6",
+            "only scaled",
+            "test_continuous.py observations_are_normalized",
+            {"(obs - mean) / std": "obs / std"},
+        ),
+        Mutation(
+            "continuous-7",
+            "not clipped",
+            "test_continuous.py observations_are_normalized",
+            {"x.clamp(-10, 10).float()": "x.float()"},
+        ),
+        Mutation(
+            "continuous-8",
+            "not scaled",
+            "test_continuous.py rewards_are_scaled",
+            {"rewards /= max(agent.return_stats[2].item(), 1e-4)": "pass"},
+        ),
+        Mutation(
+            "continuous-8",
+            "centered, too",
+            "test_continuous.py rewards_are_scaled",
+            {"rewards /= max(": "rewards -= rewards.mean()  # \n        rewards /= max("},
+        ),
+        Mutation(
+            "continuous-9",
+            "not clipped",
+            "test_continuous.py rewards_are_scaled",
+            {"rewards.clip(-10, 10, out=rewards)": "pass"},
+        ),
+        Mutation(
+            "deviation statistics once per rollout",
+            "never",
+            "test_continuous.py statistics_cover",
+            {"update_stats(agent.obs_stats, valid_obs)": "pass"},
+        ),
+        Mutation(
+            "deviation statistics once per rollout",
+            "before the update",
+            "test_continuous.py first_ratio or observations_are_normalized",
+            {
+                "update_stats(agent.obs_stats, valid_obs)": "pass",
+                "        advantages, returns = compute_gae(rewards,": (
+                    "        obs_rows = batch['obs'][torch.from_numpy(valid).flatten()].float()\n"
+                    "        update_stats(agent.obs_stats, obs_rows)\n"
+                    "        advantages, returns = compute_gae(rewards,"
+                ),
+            },
+        ),
+    ],
+    "ppo_multidiscrete.py": [
+        Mutation(
+            "multidiscrete-1",
+            "the first component alone",
+            "test_multidiscrete.py test_log_probability",
+            {"logprob = logprob.sum(-1)": "logprob = logprob[:, 0]"},
+        ),
+        Mutation(
+            "multidiscrete-1",
+            "mean over the components",
+            "test_multidiscrete.py test_log_probability",
+            {"logprob = logprob.sum(-1)": "logprob = logprob.mean(-1)"},
+        ),
+    ],
+    "ppo_multidiscrete_mask.py": [
+        Mutation(
+            "aux-4",
+            "not masked",
+            "test_multidiscrete.py masked_distribution or masked_actions",
+            {"logits.where(self.masks, lowest)": "logits.where(self.masks | True, lowest)"},
+        ),
+        Mutation(
+            "aux-4",
+            "masked by a small logit",
+            "test_multidiscrete.py masked_distribution or masked_actions",
+            {"logits.where(self.masks, lowest)": "logits.where(self.masks, -10.0)"},
+        ),
+        Mutation(
+            "aux-4",
+            "lowered, so that the gradient goes through",
+            "test_multidiscrete.py masked_distribution or masked_actions",
+            {"logits.where(self.masks, lowest)": "(logits - 30.0 * ~self.masks)"},
+        ),
+        Mutation(
+            "aux-4",
+            "forgotten in the update",
+            "test_multidiscrete.py first_ratio or masked_distribution",
+            {
+                'agent.features(mb["obs"]), mb["masks"]': (
+                    'agent.features(mb["obs"]), mb["masks"] | True'
+                ),
+                "logits.where(self.masks, lowest)": "torch.where(self.masks, logits, lowest)",
+            },
+        ),
+    ],
 }
 CASES = [(script, mutation) for script, group in MUTATIONS.items() for mutation in group]
 

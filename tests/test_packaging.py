@@ -20,7 +20,8 @@ PROJECT = PYPROJECT["project"]
 SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
-OTHERS |= {f"benchmark/{path.name}": ("benchmark",) for path in (ROOT / "benchmark").glob("*.py")}
+BENCHMARK = ("benchmark", "dm_control", "mujoco")
+OTHERS |= {f"benchmark/{path.name}": BENCHMARK for path in (ROOT / "benchmark").glob("*.py")}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}

@@ -1,0 +1,384 @@
+"""ppo_multidiscrete.py and ppo_multidiscrete_mask.py: what they do otherwise than their parents."""
+
+import os
+import re
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import levers
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+from test_packaging import PYPROJECT, header
+from torch import Tensor
+from torch.distributions import Categorical
+
+NAMES = ("ppo_multidiscrete.py", "ppo_multidiscrete_mask.py")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the second one registers the same environments again
+    plain, masking = map(load_script, NAMES)
+LEVERS = {"num_envs": 3, "num_steps": 16, "num_minibatches": 3, "total_timesteps": 48 * 6}
+LEVERS |= {"env_id": "levers:Levers-v0", "seed": 5, "update_epochs": 2, "learning_rate": 0.003}
+LOOSE = LEVERS | {"env_id": "levers:LeversLoose-v0"}
+NVEC = [2, 5, 3]
+MASK = torch.tensor([1, 1, 0, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)
+BOTH = pytest.mark.parametrize("script", (plain, masking), ids=NAMES)
+
+
+def make_agent(script: ModuleType, nvec: list[int] | None = None, mask: Any = True) -> Any:
+    """An agent that observes four numbers, with weights far from the small initial ones."""
+    torch.manual_seed(0)
+    actions = gym.spaces.MultiDiscrete(nvec or NVEC)
+    spaces = {"single_observation_space": gym.spaces.Box(-1, 1, (4,))}
+    agent = script.Agent(SimpleNamespace(**spaces, single_action_space=actions))
+    agent.actor[-1].weight.data.normal_()
+    agent.actor[-1].bias.data.normal_()
+    if script is masking:
+        agent.masks = torch.as_tensor(mask)
+    return agent
+
+
+def categoricals(agent: Any, x: Tensor, nvec: list[int], mask: Any = True) -> list[Categorical]:
+    """torch's own distribution of each component."""
+    logits = agent.actor(x).where(torch.as_tensor(mask), -torch.inf)
+    return [Categorical(logits=part) for part in logits.split(nvec, -1)]
+
+
+# ------ the distribution ------
+@BOTH
+@pytest.mark.parametrize("nvec", [[2, 5, 3], [4], [1, 7], [3, 3]], ids=str)
+def test_log_probability_entropy_and_value(script: ModuleType, nvec: list[int]):
+    agent, x = make_agent(script, nvec), 3 * torch.randn(200, 4)
+    assert agent.actor[-1].out_features == sum(nvec)
+    action = torch.stack([torch.randint(n, (200,)) for n in nvec], -1)
+    logprob, entropy, value = agent.get_logprob_entropy_value(x, action)
+    parts = categoricals(agent, x, nvec)
+    expected = sum(part.log_prob(a) for part, a in zip(parts, action.T, strict=True))
+    torch.testing.assert_close(logprob, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(entropy, sum(part.entropy() for part in parts), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(value, agent.critic(x)[:, 0])
+    best = torch.stack([part.probs.argmax(-1) for part in parts], -1)
+    assert torch.equal(agent.get_action(x, greedy=True), best)
+
+
+@BOTH
+def test_actions_are_sampled_from_the_product_of_the_components(script: ModuleType):
+    agent, samples = make_agent(script), 60_000
+    agent.actor[
+        -1
+    ].weight.data.zero_()  # the biases alone: no probability is too small to be tested
+    x = torch.randn(1, 4)
+    with torch.inference_mode():
+        actions = agent.get_action(x.expand(samples, 4))
+    assert actions.shape == (samples, 3) and actions.dtype == torch.int64
+    first, second, third = (part.probs[0].detach() for part in categoricals(agent, x, NVEC))
+    joint = torch.einsum("a,b,c->abc", first, second, third).flatten()
+    index = (actions[:, 0] * 5 + actions[:, 1]) * 3 + actions[:, 2]
+    counts, expected = torch.bincount(index, minlength=30), joint * samples
+    assert expected.min() > 5
+    assert ((counts - expected) ** 2 / expected).sum() < 58.3  # chi-square, 29 degrees, 0.1 %
+
+
+@BOTH
+def test_final_layer_is_orthogonal_and_small(script: ModuleType):
+    space = {"single_observation_space": gym.spaces.Box(-1, 1, (4,))}
+    agent = script.Agent(
+        SimpleNamespace(**space, single_action_space=gym.spaces.MultiDiscrete(NVEC))
+    )
+    weight = agent.actor[-1].weight.detach() / 0.01
+    assert weight.shape == (10, 64)
+    torch.testing.assert_close(weight @ weight.T, torch.eye(10), rtol=0, atol=1e-4)
+
+
+@BOTH
+def test_components_in_rows_and_columns(script: ModuleType, tmp_path: Path):
+    """An action space of two dimensions: the largest entries pay most."""
+    flags = LEVERS | {"env_id": "levers:Levers2D-v0", "total_timesteps": 48 * 40}
+    agent = train(script, tmp_path, **flags, ent_coef=0.0).agent()
+    if script is masking:
+        agent.masks = torch.ones(1, 10, dtype=torch.bool)
+    action = agent.get_action(torch.ones(1, 2), greedy=True)
+    assert action.tolist() == [[[1, 2], [3, 0]]]
+    logprob, _, _ = agent.get_logprob_entropy_value(torch.ones(1, 2), action)
+    parts = categoricals(agent, torch.ones(1, 2), [2, 3, 4, 1])
+    expected = sum(part.log_prob(a) for part, a in zip(parts, action.flatten(), strict=True))
+    torch.testing.assert_close(logprob, expected)
+    assert logprob.exp() > 0.5  # learned
+
+
+# ------ masks ------
+def test_masked_distribution_is_torchs_over_the_valid_actions():
+    agent, x = make_agent(masking, mask=MASK.expand(200, 10)), 3 * torch.randn(200, 4)
+    valid = [part.nonzero()[:, 0] for part in MASK.split(NVEC)]
+    action = torch.stack([part[torch.randint(len(part), (200,))] for part in valid], -1)
+    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action)
+    expected, entropies = torch.zeros(200), torch.zeros(200)
+    logits = agent.actor(x).split(NVEC, -1)
+    for part, choices, chosen in zip(logits, valid, action.T, strict=True):
+        alone = Categorical(logits=part[:, choices])  # over the valid choices, and no others
+        expected += alone.log_prob((choices == chosen[:, None]).int().argmax(-1))
+        entropies += alone.entropy()
+    torch.testing.assert_close(logprob, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(entropy, entropies, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e30], ids=str)
+def test_masked_actions_have_no_probability_and_get_no_gradient(scale: float):
+    """Exactly, however great the logits of the invalid actions are; and nothing becomes NaN."""
+    agent = make_agent(masking, mask=MASK.expand(500, 10))
+    bias = agent.actor[-1].bias
+    bias.data = torch.where(MASK, bias.data, scale)
+    x = torch.randn(500, 4)
+    probs = agent.cut(agent.actor(x)).softmax(-1)  # (batch, components, max n)
+    for component, part in enumerate(MASK.split(NVEC)):
+        n = len(part)
+        assert (probs[:, component, :n][:, ~part] == 0).all()
+        assert (probs[:, component, :n][:, part] > 0).all()
+        assert (probs[:, component, n:] == 0).all()
+    torch.testing.assert_close(probs.sum(-1), torch.ones(500, 3))
+    for greedy in (False, True):
+        action = agent.get_action(x, greedy)
+        chosen = action + torch.tensor([0, 2, 7])
+        assert MASK[chosen].all()
+    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action)
+    assert logprob.isfinite().all() and entropy.isfinite().all()
+    (logprob * torch.randn(500)).sum().backward(retain_graph=True)
+    entropy.sum().backward()
+    for gradient in (bias.grad, agent.actor[-1].weight.grad):
+        assert (gradient[~MASK] == 0).all()
+        assert gradient.isfinite().all()
+    assert (bias.grad[:2] != 0).all()  # both choices of the first component are valid
+    # The second component has three valid choices, the third one a single one: it is certain.
+    assert bias.grad[3] != 0 and bias.grad[8] == 0
+
+
+class Spy:
+    """Batches, ratios of the minibatches, and what the environments had said was valid."""
+
+    def __init__(self, script: ModuleType, monkeypatch: pytest.MonkeyPatch):
+        self.batches: list[dict[str, Tensor]] = []
+        self.ratios: list[list[Tensor]] = []
+        ppo_loss, backward, compute_gae = script.ppo_loss, script.backward, script.compute_gae
+
+        def spy_gae(*arguments: Any) -> Any:
+            self.ratios.append([])
+            return compute_gae(*arguments)
+
+        def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, args: Any) -> Any:
+            if len(self.batches) < len(self.ratios):
+                self.batches.append({name: rows.clone() for name, rows in batch.items()})
+            return backward(agent, batch, mb_inds, args)
+
+        def spy_loss(newlogprob: Tensor, *arguments: Any) -> Any:
+            self.ratios[-1].append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+            return ppo_loss(newlogprob, *arguments)
+
+        monkeypatch.setattr(script, "compute_gae", spy_gae)
+        monkeypatch.setattr(script, "backward", spy_backward)
+        monkeypatch.setattr(script, "ppo_loss", spy_loss)
+
+
+@BOTH
+def test_first_ratio_is_1(script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Log-probabilities are recomputed with the masks that the actions were sampled with."""
+    spy = Spy(script, monkeypatch)
+    train(script, tmp_path, **LOOSE)
+    assert len(spy.ratios) == 6
+    for ratios in spy.ratios:
+        torch.testing.assert_close(ratios[0], torch.ones_like(ratios[0]), rtol=0, atol=1e-6)
+        assert (ratios[-1] - 1).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("gives", ["", "Tuple", "Method"])
+def test_stored_masks_are_the_environments(
+    gives: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """However they are told. The environment itself refuses invalid actions."""
+    spy = Spy(masking, monkeypatch)
+    train(masking, tmp_path, **(LEVERS | {"env_id": f"levers:Levers{gives}-v0"}))
+    expected = np.stack([levers.mask_of(state) for state in range(levers.STATES)])
+    for batch in spy.batches:
+        valid, masks = batch["valid"].numpy(), batch["masks"].numpy()
+        assert masks.dtype == bool and masks.shape == (48, sum(levers.NVEC))
+        states = batch["obs"].argmax(-1).numpy()
+        np.testing.assert_array_equal(masks[valid], expected[states[valid]])
+        assert masks[~valid].all()  # of reset steps, whose action is ignored: nothing is masked
+        assert 0 < (~valid).sum() < 24
+        chosen = batch["actions"].numpy() + np.cumsum((0, *levers.NVEC[:-1]))
+        assert np.take_along_axis(masks, chosen, -1).all()
+
+
+def test_worker_processes_change_nothing(tmp_path: Path):
+    runs = [train(masking, tmp_path / str(i), **LEVERS, async_envs=bool(i)) for i in range(2)]
+    states = [run.state["agent"] for run in runs]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("async_envs", [False, True])
+def test_an_observation_without_a_valid_action_is_an_error(async_envs: bool, tmp_path: Path):
+    with pytest.raises(ValueError, match=r"no valid action.*\(\[ 3 12  5\]\): \[[01] "):
+        train(
+            masking,
+            tmp_path,
+            **(LEVERS | {"env_id": "levers:LeversEmpty-v0"}),
+            async_envs=async_envs,
+        )
+
+
+def test_masks_make_learning_faster(tmp_path: Path):
+    """Points per step of the last 100 episodes; at most 1. By chance: 1/180, with masks 1/4."""
+    flags = LOOSE | {"total_timesteps": 48 * 60, "num_minibatches": 4}
+    rates = {}
+    for script in (plain, masking):
+        scalars = train(script, tmp_path / script.__name__, **flags).scalars()
+        returns, lengths = (
+            np.array([value for _, value in scalars[f"charts/episodic_{name}"]][-100:])
+            for name in ("return", "length")
+        )
+        rates[script] = returns.sum() / lengths.sum()
+    assert rates[masking] > 0.85
+    assert rates[plain] < 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+@BOTH
+def test_compiled_run_is_the_same(script: ModuleType, tmp_path: Path):
+    flags = LOOSE | {"total_timesteps": 48 * 3}
+    eager, compiled = (train(script, tmp_path / str(i), **flags, compile=bool(i)) for i in range(2))
+    torch.testing.assert_close(
+        compiled.state["agent"], eager.state["agent"], rtol=0, atol=1e-5, msg=str
+    )
+
+
+# ------ the command line ------
+SHORT = ("--total-timesteps", 1024, "--num-steps", 32, "--eval-episodes", 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_is_resumed_and_evaluated(name: str, tmp_path: Path):
+    file, env_id = command.PPO / name, "Levers" if "mask" in name else "LeversLoose"
+    args = (*SHORT, "--env-id", f"levers:{env_id}-v0")
+    run = command.train(*args, cwd=tmp_path, script=file)
+    assert "evaluation: return" in run.stdout
+    assert len(command.curve(run.folder, "charts/episodic_return")) > 100
+    again = command.run(
+        *("--resume", run.folder, "--total-timesteps", 2048), cwd=tmp_path, script=file
+    )
+    assert again.returncode == 0, again.stderr
+    assert command.checkpoint(run.folder)["global_step"] == 2048
+    args = (run.folder, "--episodes", 3, "--greedy")
+    played = command.run(*args, cwd=tmp_path, script=command.EVALUATE)
+    assert played.returncode == 0, played.stderr
+    assert played.stdout.count("episode ") == 3 and "over 3 episodes" in played.stdout
+
+
+# Part of the script's name or None for both, environment, what the line must say.
+ROWS = [
+    (None, "CartPole-v1", r"acts in Discrete\(2\), see ppo\.py"),
+    (None, "Pendulum-v1", r"see ppo_continuous_action\.py"),
+    (None, "clockwork:DictAction-v0", r"Dict\('jump': .* actions that start at 0"),
+    (None, "CliffWalking-v1", r"see ppo\.py"),
+    (None, "levers:LeversFrom1-v0", r"actions that start at 0"),
+    (None, "MicrortsMining5x5F9-v0", r"MicrortsMining"),
+    ("mask", "levers:LeversNone-v0", "does not say which actions are valid"),
+    ("mask", "levers:LeversShort-v0", "does not say which actions are valid: .*not a mask"),
+    ("mask", "clockwork:MultiDiscreteAction-v0", "does not say which actions are valid"),
+]
+
+
+@pytest.mark.parametrize(
+    ("script", "env_id", "message"),
+    [
+        (script, *row[1:])
+        for row in ROWS
+        for script, name in zip((plain, masking), NAMES, strict=True)
+        if (row[0] or "") in name
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    script: ModuleType, env_id: str, message: str, capsys: pytest.CaptureFixture[str]
+):
+    refused(script, script.Args(env_id=env_id, cuda=False), message, capsys)
+
+
+def refused(
+    script: ModuleType, args: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """check() ends the program with one line and exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        script.check(args)
+    shown = capsys.readouterr()
+    assert stopped.value.code == 2 and shown.out == ""
+    assert shown.err.count("\n") == 1 and len(shown.err) < 500
+    assert re.search(message, shown.err), shown.err
+
+
+# ------ Gym-µRTS ------
+@BOTH
+@pytest.mark.parametrize("missing", ["java", "gym_microrts"])
+def test_what_gym_microrts_needs_is_named(
+    missing: str,
+    script: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(script.shutil, "which", lambda name: name != missing)
+    monkeypatch.setattr(script, "find_spec", lambda name: name != missing)
+    needs = r"apt install default-jre.* and gym-microrts \(uv run installs it\)"
+    refused(script, script.Args(cuda=False), needs, capsys)
+
+
+def test_headers_and_pyproject_tell_uv_the_same():
+    """gym-microrts wants the Gym of 2021; the metadata that leave it out stand in three places."""
+    for name in NAMES:
+        tool = header(f"ppo/{name}")["tool"]["uv"]
+        assert tool["dependency-metadata"] == PYPROJECT["tool"]["uv"]["dependency-metadata"]
+
+
+def uv_run(name: str, *args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`uv run ppo/NAME args`, as a newcomer's: in the script's own environment."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    options = {"cwd": cwd, "env": env, "capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(["uv", "run", str(command.PPO / name), *map(str, args)], **options)
+
+
+needs_java = pytest.mark.skipif(
+    not (shutil.which("uv") and shutil.which("java")), reason="Gym-µRTS needs uv and Java"
+)
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
+    args = ("--no-cuda", "--total-timesteps", 2048, "--eval-episodes", 1)
+    done = uv_run(name, *args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "evaluation: return" in done.stdout
+    folder = command.the_folder(tmp_path / "runs")
+    lengths = [length for _, length in command.curve(folder, "charts/episodic_length")]
+    assert max(lengths) == 200 and len(lengths) >= 8  # the limit; who wins is done earlier
+    returns = [value for _, value in command.curve(folder, "charts/episodic_return")]
+    assert all(value == int(value) >= 0 for value in returns)
+    if "mask" in name:
+        assert min(returns) >= 1  # valid actions alone gather something
+    played = uv_run("evaluate.py", folder, "--episodes", 1, cwd=tmp_path)
+    assert played.returncode == 0, played.stderr
+    assert "over 1 episodes" in played.stdout
+
+
+@needs_java
+@pytest.mark.slow
+def test_gym_microrts_takes_no_worker_processes(tmp_path: Path):
+    done = uv_run(NAMES[0], "--async-envs", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--async-envs" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
