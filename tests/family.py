@@ -124,7 +124,38 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("microrts",),
     ),
-    "ppo_atari.py": Script("ppo.py", (22, 45), extras=("atari",)),
+    # Of these lines 36 are the two wrappers and `warp`; the rest is -20/+39.
+    "ppo_atari.py": Script(
+        "ppo.py",
+        (22, 75),
+        differs=frozenset(
+            {
+                "Agent.__init__",
+                "Agent.features",
+                "Args",
+                "check",
+                "imports",
+                "make_envs",
+                "train: advantages",
+                "train: rollout",
+                "train: setup",
+                "train: storage",
+            }
+        ),
+        adds=frozenset(
+            {
+                "EpisodicLife",
+                "EpisodicLife.reset",
+                "EpisodicLife.step",
+                "StartWith",
+                "StartWith.__init__",
+                "StartWith.reset",
+                "warp",
+            }
+        ),
+        removes=frozenset({"mlp"}),
+        extras=("atari",),
+    ),
     "ppo_atari_lstm.py": Script("ppo_atari.py", (22, 65), extras=("atari",)),
     "ppo_atari_multigpu.py": Script("ppo_atari.py", (10, 65), extras=("atari",)),
     "ppo_atari_envpool.py": Script("ppo_atari.py", (32, 45), extras=("envpool",)),

@@ -4,13 +4,12 @@ import os
 import pickle
 import re
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from command import CLOCKWORK, SCRIPT, checkpoint, finished_run, run, the_folder
+from command import CLOCKWORK, SCRIPT, TESTS, checkpoint, finished_run, run, the_folder
 
 SHORT = ("--total-timesteps", "1024", "--eval-episodes", "0")
 
@@ -129,10 +128,11 @@ def test_bad_input_is_refused_in_one_line(
     material: Path,
     tmp_path: Path,
 ) -> None:
-    if name == "MuJoCo missing" and find_spec("mujoco"):
-        pytest.skip("MuJoCo is installed")
-    if name == "ALE missing" and find_spec("ale_py"):
-        pytest.skip("ALE is installed")
+    if name == "MuJoCo missing":
+        hidden = tmp_path / "hidden"
+        hidden.mkdir()
+        (hidden / "mujoco.py").write_text("raise ImportError('hidden from this test')")
+        changes = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(hidden)])}
     if name == "no MPS" and torch.backends.mps.is_available():
         pytest.skip("MPS is here")
     cwd = tmp_path / "cwd"

@@ -369,6 +369,72 @@ MUTATIONS: dict[str, list[Mutation]] = {
             },
         ),
     ],
+    "ppo_atari.py": [
+        Mutation(
+            "atari-1",
+            "always one frame",
+            "test_atari.py Breakout-800-8",
+            {"for n in range(1, 31)]": "for n in range(1, 2)]"},
+        ),
+        Mutation(
+            "atari-2",
+            "every second frame",
+            "test_atari.py Breakout-800-8",
+            {"Observation(env, skip=4)": "Observation(env, skip=2)"},
+        ),
+        Mutation(
+            "atari-3",
+            "whole games",
+            "test_atari.py Breakout-800-8",
+            {"env = EpisodicLife(env)": "pass"},
+        ),
+        Mutation(
+            "atari-4",
+            "not fired",
+            "test_atari.py Breakout-800-8",
+            {"env = StartWith(env, [[1, 2]])": "pass"},
+        ),
+        Mutation(
+            "atari-5",
+            "upside down",
+            "test_atari.py Breakout-800-8",
+            {"Observation(env, warp, images)": "Observation(env, lambda f: warp(f)[::-1], images)"},
+        ),
+        Mutation(
+            "atari-6",
+            "the game's own points",
+            "test_atari.py Qbert-500-3",
+            {"env = gym.wrappers.TransformReward(env, np.sign)": "pass"},
+        ),
+        Mutation(
+            "atari-7",
+            "empty frames at the start",
+            "test_atari.py Breakout-800-8",
+            {"StackObservation(env, 4)": "StackObservation(env, 4, padding_type='zero')"},
+        ),
+        Mutation(
+            "atari-8",
+            "one layer more",
+            "test_atari.py nature_cnn",
+            {"nn.Sequential(  # [atari-8]": "nn.Sequential(nn.ReLU(),  # [atari-8]"},
+        ),
+        Mutation(
+            "atari-8",
+            "fewer filters",
+            "test_atari.py nature_cnn",
+            {
+                "nn.Conv2d(4, 32, kernel_size=8": "nn.Conv2d(4, 16, kernel_size=8",
+                "nn.Conv2d(32, 64, kernel_size=4": "nn.Conv2d(16, 64, kernel_size=4",
+                "nn.Sequential(  # [atari-8]": "nn.Sequential(nn.Identity(),  # [atari-8]",
+            },
+        ),
+        Mutation(
+            "atari-9",
+            "from 0 to 255",
+            "test_atari.py scaled_to_1",
+            {"self.network(obs / 255.0)": "self.network(obs / 1.0)"},
+        ),
+    ],
 }
 CASES = [(script, mutation) for script, group in MUTATIONS.items() for mutation in group]
 

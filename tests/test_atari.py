@@ -1,0 +1,249 @@
+"""ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+from torch import nn
+
+pytest.importorskip("ale_py", reason="needs the extra `atari`")
+script = load_script("ppo_atari.py")
+FILE = command.PPO / "ppo_atari.py"
+SHORT = {"num_envs": 2, "num_steps": 32, "total_timesteps": 128, "torch_threads": 1}
+
+
+def ours(env_id: str, folder: Path) -> gym.Env:
+    """One environment as the script makes it, without the vector around it."""
+    return script.make_envs(script.Args(env_id=env_id, num_envs=1), folder).envs[0]
+
+
+def theirs(env_id: str) -> gym.Env:
+    from stable_baselines3.common.atari_wrappers import AtariWrapper
+
+    return gym.wrappers.FrameStackObservation(AtariWrapper(gym.make(env_id)), 4)
+
+
+# ------ wrappers ------
+@pytest.mark.parametrize(
+    ("game", "steps", "least_ends"),
+    [("Breakout", 800, 8), ("Pong", 300, 0), ("Qbert", 500, 3), ("BeamRider", 300, 0)],
+)
+def test_frames_rewards_and_ends_equal_stable_baselines3(
+    game: str, steps: int, least_ends: int, tmp_path: Path
+):
+    env_id = f"{game}NoFrameskip-v4"
+    us, them = ours(env_id, tmp_path), theirs(env_id)
+    rng, ends, rewards = np.random.default_rng(0), 0, set[float]()
+    a, b = us.reset(seed=3)[0], them.reset(seed=3)[0]
+    for _ in range(steps):
+        np.testing.assert_array_equal(a, b[..., 0])
+        action = int(rng.integers(us.action_space.n))
+        (a, *us_said, _), (b, *they_said, _) = us.step(action), them.step(action)
+        assert us_said == they_said
+        rewards.add(float(us_said[0]))
+        if us_said[1] or us_said[2]:
+            ends += 1
+            np.testing.assert_array_equal(a, b[..., 0])
+            a, b = us.reset()[0], them.reset()[0]
+    assert a.shape == (4, 84, 84) and a.dtype == np.uint8
+    assert ends >= least_ends
+    assert rewards >= ({0.0, -1.0} if game == "Pong" else {0.0, 1.0})
+
+
+class Game(gym.Env):
+    """A game of ALE's interface, scripted: its frames are all of the colour of their number."""
+
+    observation_space = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    action_space = gym.spaces.Discrete(4)
+    ends = 40  # the game is over after so many frames; lives are lost at 10 and 20
+
+    def __init__(self) -> None:
+        self.actions: list[list[int]] = []  # of each game
+
+    def get_action_meanings(self) -> list[str]:
+        return ["NOOP", "FIRE", "RIGHT", "LEFT"]
+
+    def answer(self) -> tuple[np.ndarray, dict]:
+        lives = 3 - (self.t >= 10) - (self.t >= 20) - (self.t >= self.ends)
+        return np.full((210, 160, 3), self.t, np.uint8), {"lives": lives}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        self.actions.append([])
+        return self.answer()
+
+    def step(self, action: int) -> Any:
+        assert self.t < self.ends, "stepped beyond the end"
+        self.t += 1
+        self.actions[-1].append(action)
+        obs, info = self.answer()
+        return obs, 2.0 * self.t, self.t == self.ends, False, info
+
+
+def test_no_op_reset_waits_1_to_30_frames():
+    game = Game()
+    env = script.StartWith(game, [[0] * n for n in range(1, 31)])
+    env.reset(seed=0)
+    for _ in range(299):
+        env.reset()
+    waits = [len(actions) for actions in game.actions]
+    assert set(waits) == set(range(1, 31))
+    assert all(action == 0 for actions in game.actions for action in actions)
+
+
+def test_start_that_ends_the_game_begins_anew():
+    game = Game()
+    game.ends = 3
+    obs, _ = script.StartWith(game, [[0, 0, 0, 1]]).reset(seed=0)
+    assert game.actions == [[0, 0, 0], [1]] and obs[0, 0, 0] == 1
+
+
+def test_life_is_an_episode_and_the_game_goes_on():
+    game = Game()
+    env = script.EpisodicLife(game)
+    env.reset(seed=0)
+    seen = []
+    for _ in range(3):
+        terminated = False
+        while not terminated:
+            obs, _, terminated, _, _ = env.step(2)
+        seen.append(int(obs[0, 0, 0]))
+        after = int(env.reset()[0][0, 0, 0])
+        seen.append(after)
+    assert seen == [10, 11, 20, 21, 40, 0]  # a no-op begins the next life, a reset the next game
+    assert len(game.actions) == 2 and game.actions[0][10] == game.actions[0][20] == 0
+
+
+def test_life_that_the_no_op_ends_is_a_new_game():
+    game = Game()
+    game.ends = 11
+    env = script.EpisodicLife(game)
+    env.reset(seed=0)
+    while not env.step(2)[2]:
+        pass
+    obs, _ = env.reset()
+    assert obs[0, 0, 0] == 0 and len(game.actions) == 2
+
+
+@pytest.mark.parametrize("env_id", ["BreakoutNoFrameskip-v4", "ALE/Breakout-v5"])
+def test_both_names_of_a_game_show_every_fourth_frame(env_id: str, tmp_path: Path):
+    env = ours(env_id, tmp_path)
+    env.reset(seed=1)
+    before = env.unwrapped.ale.getEpisodeFrameNumber()
+    env.step(0)
+    assert env.unwrapped.ale.getEpisodeFrameNumber() - before == 4
+    sticky = env.unwrapped.ale.getFloat("repeat_action_probability")
+    assert sticky == pytest.approx(0.25 if env_id.endswith("v5") else 0)
+
+
+def test_score_of_the_whole_game_is_logged_unclipped(tmp_path: Path):
+    """Of Seaquest, whose points come in twenties; a game has four lives."""
+    flags = SHORT | {"num_steps": 128, "total_timesteps": 4096, "update_epochs": 1, "num_envs": 4}
+    run = train(script, tmp_path, env_id="SeaquestNoFrameskip-v4", **flags)
+    scalars = run.scalars()
+    scores = [score for _, score in scalars["charts/episodic_return"]]
+    lengths = [length for _, length in scalars["charts/episodic_length"]]
+    assert 3 <= len(scores) <= 40
+    assert max(scores) >= 40 and all(score % 20 == 0 for score in scores)
+    assert min(lengths) > 500  # frames of four lives
+
+
+# ------ agent ------
+def make_agent(actions: int = 6) -> Any:
+    torch.manual_seed(0)
+    images, moves = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(actions)
+    return script.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
+
+
+def test_nature_cnn():
+    """Shapes as in the paper (Mnih et al., 2015), shared by policy and value."""
+    agent = make_agent()
+    shapes = [tuple(p.shape) for p in agent.parameters() if p.dim() > 1]
+    assert shapes == [
+        (32, 4, 8, 8),
+        (64, 32, 4, 4),
+        (64, 64, 3, 3),
+        (512, 3136),
+        (1, 512),
+        (6, 512),
+    ]
+    relus = sum(isinstance(module, nn.ReLU) for module in agent.modules())
+    assert relus == 4
+    obs = torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8)
+    for output in (agent.get_value(agent.features(obs)), agent.actor(agent.features(obs))):
+        agent.zero_grad()
+        output.sum().backward()
+        assert all(p.grad is not None for p in agent.network.parameters())
+
+
+def test_initial_weights_are_orthogonal():
+    agent = make_agent()
+    stds = [2**0.5] * 4 + [1.0, 0.01]
+    for weight, std in zip([p for p in agent.parameters() if p.dim() > 1], stds, strict=True):
+        rows = weight.detach().flatten(1)
+        gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+        torch.testing.assert_close(gram / std**2, torch.eye(len(gram)), rtol=0, atol=1e-4)
+
+
+def test_images_are_scaled_to_1():
+    agent, seen = make_agent(), []
+    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    agent.features(
+        torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 4, 84, 84)
+    )
+    torch.testing.assert_close(seen[0][:, 0, 0, 0], torch.tensor([0, 0.2, 1]))
+
+
+def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """What the rollout kept of the network's outputs is what the network says in the update."""
+    ratios, ppo_loss = [], script.ppo_loss
+
+    def spy(newlogprob: torch.Tensor, *arguments: Any) -> Any:
+        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+        return ppo_loss(newlogprob, *arguments)
+
+    monkeypatch.setattr(script, "ppo_loss", spy)
+    train(script, tmp_path, **SHORT, learning_rate=0.01)
+    assert len(ratios) == 2 * 4 * 4
+    for first in ratios[::16]:
+        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+    assert (ratios[15] - 1).abs().max() > 1e-3
+
+
+# ------ command line ------
+def test_run_is_resumed_and_played(tmp_path: Path):
+    flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
+    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
+    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
+    assert done.returncode == 0, done.stderr
+    assert command.checkpoint(run.folder)["global_step"] == 128
+    flags = ["--episodes", 1, "--capture-video"]
+    played = command.run(run.folder, *flags, cwd=tmp_path, script=command.EVALUATE)
+    assert played.returncode == 0, played.stderr
+    assert len(list(run.folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each life
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
+        ("--env-id BreakotNoFrameskip-v4", "Breakout"),
+        ("--env-id ALE/Pong-v7", "Pong"),
+        ("--num-minibatches 3", "--num-minibatches must divide"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    done = command.run(*arguments.split(), cwd=cwd, script=FILE)
+    assert done.returncode == 2, done.stderr
+    assert re.search(message, done.stderr) and done.stderr.count("\n") == 1, done.stderr
+    assert list(cwd.iterdir()) == []
