@@ -156,7 +156,26 @@ FAMILY: dict[str, Script] = {
         removes=frozenset({"mlp"}),
         extras=("atari",),
     ),
-    "ppo_atari_lstm.py": Script("ppo_atari.py", (22, 65), extras=("atari",)),
+    "ppo_atari_lstm.py": Script(
+        "ppo_atari.py",
+        (22, 65),
+        differs=frozenset(
+            {
+                "Agent.__init__",
+                "Agent.features",
+                "backward",
+                "check",
+                "evaluate",
+                "imports",
+                "make_envs",
+                "train: advantages",
+                "train: rollout",
+                "train: storage",
+                "train: update",
+            }
+        ),
+        extras=("atari",),
+    ),
     "ppo_atari_multigpu.py": Script("ppo_atari.py", (10, 65), extras=("atari",)),
     "ppo_atari_envpool.py": Script("ppo_atari.py", (32, 45), extras=("envpool",)),
     "ppo_procgen.py": Script(

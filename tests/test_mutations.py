@@ -435,6 +435,50 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {"self.network(obs / 255.0)": "self.network(obs / 1.0)"},
         ),
     ],
+    "ppo_atari_lstm.py": [
+        Mutation(
+            "core-6",
+            "not shuffled",
+            "test_atari_lstm.py whole_environments",
+            {"in shuffled.chunk(": "in shuffled.sort()[0].chunk("},
+        ),
+        Mutation(
+            "atari-9",
+            "from 0 to 255",
+            "test_atari_lstm.py scaled_to_1",
+            {"self.network(obs / 255.0)": "self.network(obs / 1.0)"},
+        ),
+        Mutation(
+            "lstm-1",
+            "torch's own initial weights",
+            "test_atari_lstm.py initial_weights",
+            {"init(parameter)  #": "pass  #"},
+        ),
+        Mutation(
+            "lstm-2",
+            "initial states of ones",
+            "test_atari_lstm.py zeroed",
+            {"state = torch.zeros(2, args.num_envs": "state = torch.ones(2, args.num_envs"},
+        ),
+        Mutation(
+            "lstm-3",
+            "never reset",
+            "test_atari_lstm.py one_by_one",
+            {"state = state * ~starts[begin].to(x.device)[:, None]": "pass"},
+        ),
+        Mutation(
+            "lstm-4",
+            "steps out of order",
+            "test_atari_lstm.py whole_environments",
+            {"(first_row + env_inds).flatten()": "(first_row + env_inds).flip(0).flatten()"},
+        ),
+        Mutation(
+            "lstm-5",
+            "from zero",
+            "test_atari_lstm.py first_ratio",
+            {'mb["obs"], first, starts)': 'mb["obs"], first * 0, starts)'},
+        ),
+    ],
 }
 CASES = [(script, mutation) for script, group in MUTATIONS.items() for mutation in group]
 

@@ -1,0 +1,70 @@
+"""Environments with the interface of ALE's games, but small: --env-id arcade:<id>."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class Arcade(gym.Env):
+    """Frames of one brightness. Subclasses say what is shown, and what is paid."""
+
+    observation_space = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    action_space = gym.spaces.Discrete(4)
+    frames = 120  # of an episode
+
+    def __init__(self, frameskip: int = 1, render_mode: str | None = None) -> None:
+        assert frameskip == 1
+
+    def get_action_meanings(self) -> list[str]:
+        return ["NOOP", "UP", "RIGHT", "LEFT"]
+
+    def brightness(self) -> float:
+        return 255 * self.t / self.length
+
+    def reward(self, action: int) -> float:
+        return float(action == 1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.t, self.length = 0, self.frames
+        return self.observe(), {"lives": 0}
+
+    def observe(self) -> np.ndarray:
+        return np.full((210, 160, 3), self.brightness(), np.uint8)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.t += 1
+        over = self.t == self.length
+        return self.observe(), self.reward(action), over, False, {"lives": 0}
+
+
+class Short(Arcade):
+    """Episodes of 40 to 80 frames, brighter from frame to frame; up to 30 pass before acting."""
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
+        obs, info = super().reset(**kwargs)
+        self.length = 160 + 4 * int(self.np_random.integers(10)) - 4 * 30
+        return obs, info
+
+
+class Memory(Arcade):
+    """A cue at the start, bright or dark; who acts by it at the end, behind a grey screen, wins."""
+
+    frames = 64  # no-op frames, at most 30, show the cue, too
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
+        self.cue = 0
+        _, info = super().reset(**kwargs)
+        self.cue = int(self.np_random.integers(2))
+        return self.observe(), info
+
+    def brightness(self) -> float:
+        return 255 * self.cue if self.t < 36 else 128
+
+    def reward(self, action: int) -> float:
+        return float(2 * (action == self.cue) - 1) if self.t == self.length else 0.0
+
+
+gym.register("Short-v0", Short, disable_env_checker=True)
+gym.register("Memory-v0", Memory, disable_env_checker=True)

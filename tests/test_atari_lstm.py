@@ -1,0 +1,189 @@
+"""ppo_atari_lstm.py: its memory, from one step to the next and from rollout to update."""
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+from torch import Tensor
+
+pytest.importorskip("ale_py", reason="needs the extra `atari`")
+script = load_script("ppo_atari_lstm.py")
+FILE = command.PPO / "ppo_atari_lstm.py"
+SHORT = {"num_envs": 2, "num_steps": 24, "num_minibatches": 2, "update_epochs": 2}
+SHORT |= {"total_timesteps": 48 * 4, "torch_threads": 1, "env_id": "arcade:Short-v0"}
+
+
+def make_agent() -> Any:
+    torch.manual_seed(0)
+    images, moves = gym.spaces.Box(0, 255, (1, 84, 84), np.uint8), gym.spaces.Discrete(4)
+    spaces = {"single_observation_space": images, "single_action_space": moves}
+    return script.Agent(SimpleNamespace(**spaces))
+
+
+def random_frames(rows: int) -> Tensor:
+    return torch.randint(0, 256, (rows, 1, 84, 84), dtype=torch.uint8)
+
+
+# ------ the LSTM ------
+def test_initial_weights():
+    """Biases 0; the four gates' weights orthogonal, with scale 1 each way they can be."""
+    lstm = make_agent().lstm
+    assert (lstm.input_size, lstm.hidden_size) == (512, 128)
+    for name, parameter in lstm.named_parameters():
+        if "bias" in name:
+            assert not parameter.any()
+        else:
+            gram = parameter.T @ parameter
+            torch.testing.assert_close(gram, torch.eye(len(gram)), rtol=0, atol=1e-4)
+
+
+def one_by_one(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by the equations of an LSTM, a step and an environment at a time."""
+    lstm, outputs = agent.lstm, []
+    x = agent.network(obs / 255.0).view(*starts.shape, 512)
+    hidden, cell = state.clone()
+    for t in range(len(starts)):
+        rows = []
+        for env in range(starts.shape[1]):
+            h, c = (torch.zeros(128),) * 2 if starts[t, env] else (hidden[env], cell[env])
+            gates = lstm.weight_ih_l0 @ x[t, env] + lstm.bias_ih_l0
+            gates = gates + lstm.weight_hh_l0 @ h + lstm.bias_hh_l0
+            i, f, g, o = gates.split(128)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            rows.append((o.sigmoid() * c.tanh(), c))
+        hidden, cell = (torch.stack(part) for part in zip(*rows, strict=True))
+        outputs.append(hidden)
+    return torch.cat(outputs), torch.stack([hidden, cell])
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.6])
+def test_spans_equal_steps_one_by_one(chance: float):
+    agent, steps, envs = make_agent(), 12, 3
+    generator = torch.Generator().manual_seed(int(10 * chance))
+    starts = torch.rand(steps, envs, generator=generator) < chance
+    obs, state = random_frames(steps * envs), torch.randn(2, envs, 128)
+    with torch.no_grad():
+        ours, last = agent.features(obs, state, starts)
+        expected, expected_last = one_by_one(agent, obs, state, starts)
+    assert ours.shape == (steps * envs, 128)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(last, expected_last, rtol=1e-4, atol=1e-5)
+
+
+def test_images_are_scaled_to_1():
+    agent, seen = make_agent(), []
+    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    obs = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 84, 84)
+    agent.features(obs, torch.zeros(2, 1, 128), torch.zeros(3, 1, dtype=torch.bool))
+    torch.testing.assert_close(seen[0][:, 0, 0, 0], torch.tensor([0, 0.2, 1]))
+
+
+# ------ rollout and update ------
+class Spy:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.calls: list[tuple[Tensor, ...]] = []  # obs, state, starts, x of every pass
+        self.ratios: list[Tensor] = []
+        self.mb_inds: list[Tensor] = []
+        self.batches: list[dict[str, Tensor]] = []
+        features, ppo_loss = script.Agent.features, script.ppo_loss
+        backward = script.backward
+
+        def spy_features(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> Any:
+            result = features(agent, obs, state, starts)
+            values = (obs, state, starts, result[0], result[1])
+            self.calls.append(tuple(x.detach().clone() for x in values))
+            return result
+
+        def spy_loss(newlogprob: Tensor, *arguments: Any) -> Any:
+            self.ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+            return ppo_loss(newlogprob, *arguments)
+
+        def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, args: Any) -> Any:
+            self.mb_inds.append(mb_inds.clone())
+            self.batches.append({name: rows.clone() for name, rows in batch.items()})
+            return backward(agent, batch, mb_inds, args)
+
+        monkeypatch.setattr(script.Agent, "features", spy_features)
+        monkeypatch.setattr(script, "ppo_loss", spy_loss)
+        monkeypatch.setattr(script, "backward", spy_backward)
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
+    return Spy(monkeypatch)
+
+
+def test_first_ratio_is_1_across_episode_starts(spy: Spy, tmp_path: Path):
+    """What the update recomputes from the states of the rollout's first row is what acted."""
+    train(script, tmp_path, **SHORT, learning_rate=0.01)
+    starts = torch.cat([batch["starts"] for batch in spy.batches[::4]])
+    assert 0.05 < starts.float().mean() < 0.5
+    assert len(spy.ratios) == 4 * 2 * 2
+    for first in spy.ratios[::4]:
+        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+    assert (spy.ratios[3] - 1).abs().max() > 1e-3
+
+
+def test_minibatches_are_whole_environments_in_time_order(spy: Spy, tmp_path: Path):
+    train(script, tmp_path, **(SHORT | {"num_envs": 4}))
+    orders = []
+    for mb_inds in spy.mb_inds:
+        steps, envs = mb_inds.view(24, 2) // 4, mb_inds.view(24, 2) % 4
+        assert (steps == torch.arange(24)[:, None]).all()
+        assert (envs == envs[0]).all()
+        orders.append(envs[0].tolist())
+    for epoch in range(0, len(orders), 2):
+        assert sorted(orders[epoch] + orders[epoch + 1]) == [0, 1, 2, 3]
+    assert len({tuple(order) for order in orders}) > 2  # shuffled
+
+
+def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_path: Path):
+    """The last observation of an episode still has its memory: it is the row before the reset."""
+    train(script, tmp_path, **SHORT)
+    acting = [call for call in spy.calls if call[2].shape == (1, 2)]
+    assert not acting[0][1].any()  # zero at the very beginning
+    rows = [call for i, call in enumerate(acting) if i % 25 != 24]  # the 25th is the next value
+    for before, after in pairwise(acting):
+        if torch.equal(before[0], after[0]):  # the next value's row opens the next rollout
+            torch.testing.assert_close(after[1], before[1])
+        else:
+            torch.testing.assert_close(after[1], before[4])  # handed on, across rollouts, too
+    # Frames grow brighter towards the end of an episode (tests/arcade.py).
+    starts = torch.cat([call[2] for call in rows]).flatten()
+    shown = torch.cat([call[0] for call in rows])[:, 0, 0, 0]
+    valid = torch.cat([batch["valid"] for batch in spy.batches[::4]])
+    assert (shown[starts] < 240).all() and starts.sum() > 5
+    assert (shown[~valid] >= 240).all()
+    assert not starts[~valid].any() and (~valid).sum() > 5
+    # A reset row is followed, in its environment, by a row that starts.
+    pairs = zip(valid.view(-1, 2)[:-1], starts.view(-1, 2)[1:], strict=True)
+    assert all(torch.equal(~v, s) for v, s in pairs)
+
+
+# ------ command line ------
+def test_bad_input_is_refused_in_one_line(tmp_path: Path):
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    flags = ["--num-envs", 6, "--num-steps", 128, "--num-minibatches", 4]
+    done = command.run(*flags, cwd=cwd, script=FILE)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "--num-minibatches must divide --num-envs" in done.stderr
+    assert list(cwd.iterdir()) == []
+
+
+def test_run_is_resumed_and_played(tmp_path: Path):
+    flags = ["--num-envs", 2, "--num-steps", 16, "--num-minibatches", 2, "--torch-threads", 1]
+    flags += ["--eval-episodes", 0]
+    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
+    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
+    assert done.returncode == 0, done.stderr
+    assert command.checkpoint(run.folder)["global_step"] == 128
+    played = command.run(run.folder, "--episodes", 1, cwd=tmp_path, script=command.EVALUATE)
+    assert played.returncode == 0, played.stderr
