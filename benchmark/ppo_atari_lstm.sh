@@ -8,4 +8,5 @@ uv run benchmark/run.py --command "uv run ppo/ppo_atari_lstm.py" \
     --env-ids PongNoFrameskip-v4 BeamRiderNoFrameskip-v4 BreakoutNoFrameskip-v4 \
     --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_lstm "$@"
 
-uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_atari_lstm --out docs/results --name ppo_atari_lstm
+uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_atari_lstm --out docs/results \
+    --name ppo_atari_lstm

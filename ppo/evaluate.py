@@ -97,15 +97,13 @@ def main() -> None:
         "seed": seed,
         "eval_episodes": args.episodes,
         "device": args.device,
+        "capture_video": args.capture_video,
         "video_every": 1,
+        "async_envs": False,
+        "compile": False,
     }
-    run_args = dataclasses.replace(
-        checkpoint["args"],
-        capture_video=args.capture_video,
-        async_envs=False,
-        compile=False,
-        **settings,
-    )
+    known = {name: value for name, value in settings.items() if hasattr(checkpoint["args"], name)}
+    run_args = dataclasses.replace(checkpoint["args"], **known)
     script.check(dataclasses.replace(run_args, track=False))
     device = script.setup_torch(run_args)
     folder = args.run if args.run.is_dir() else args.run.parent

@@ -177,7 +177,27 @@ FAMILY: dict[str, Script] = {
         extras=("atari",),
     ),
     "ppo_atari_multigpu.py": Script("ppo_atari.py", (10, 65), extras=("atari",)),
-    "ppo_atari_envpool.py": Script("ppo_atari.py", (32, 45), extras=("envpool",)),
+    # Of the lines that go, 61 are the parent's wrappers and its make_envs.
+    "ppo_atari_envpool.py": Script(
+        "ppo_atari.py",
+        (73, 65),
+        differs=frozenset({"Agent.__init__", "Args", "check", "imports", "make_envs"}),
+        adds=frozenset(
+            {"EnvPool", "EnvPool.__init__", "EnvPool.close", "EnvPool.reset", "EnvPool.step"}
+        ),
+        removes=frozenset(
+            {
+                "EpisodicLife",
+                "EpisodicLife.reset",
+                "EpisodicLife.step",
+                "StartWith",
+                "StartWith.__init__",
+                "StartWith.reset",
+                "warp",
+            }
+        ),
+        extras=("envpool",),
+    ),
     "ppo_procgen.py": Script(
         "ppo_atari.py", (50, 70), extras=("procgen",), requires_python="==3.11.*"
     ),

@@ -479,6 +479,56 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {'mb["obs"], first, starts)': 'mb["obs"], first * 0, starts)'},
         ),
     ],
+    "ppo_atari_envpool.py": [
+        Mutation(
+            "core-1",
+            "one environment",
+            "test_atari_envpool.py asked_for",
+            {"num_envs=self.args.num_envs,": "num_envs=1,"},
+        ),
+        Mutation(
+            "atari-1",
+            "hardly any no-ops",
+            "test_atari_envpool.py asked_for",
+            {"noop_max=30": "noop_max=1"},
+        ),
+        Mutation(
+            "atari-2",
+            "every second frame",
+            "test_atari_envpool.py asked_for",
+            {"frame_skip=4": "frame_skip=2"},
+        ),
+        Mutation(
+            "atari-3",
+            "whole games",
+            "test_atari_envpool.py asked_for",
+            {"episodic_life=True": "episodic_life=False"},
+        ),
+        Mutation(
+            "atari-4",
+            "not fired",
+            "test_atari_envpool.py asked_for",
+            {"use_fire_reset=True": "use_fire_reset=False"},
+        ),
+        Mutation(
+            "atari-5",
+            "not square",
+            "test_atari_envpool.py asked_for",
+            {"img_height=84": "img_height=80"},
+        ),
+        Mutation(
+            "atari-6",
+            "the game's own points",
+            "test_atari_envpool.py asked_for",
+            {"reward_clip=True": "reward_clip=False"},
+        ),
+        Mutation(
+            "atari-7",
+            "three frames",
+            "test_atari_envpool.py asked_for",
+            {"stack_num=4": "stack_num=3"},
+        ),
+    ],
 }
 CASES = [(script, mutation) for script, group in MUTATIONS.items() for mutation in group]
 

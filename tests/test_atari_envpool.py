@@ -1,0 +1,187 @@
+"""ppo_atari_envpool.py: what it asks EnvPool for, and what it reports of whole games."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import command
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+
+envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
+script = load_script("ppo_atari_envpool.py")
+FILE = command.PPO / "ppo_atari_envpool.py"
+SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
+
+
+def make(folder: Path, **flags: Any) -> Any:
+    return script.make_envs(script.Args(**{"num_envs": 4, **flags}), folder)
+
+
+def play(envs: Any, steps: int, seed: int = 0) -> list[tuple[Any, ...]]:
+    """What each step with random actions answered."""
+    rng = np.random.default_rng(seed)
+    return [envs.step(rng.integers(4, size=4)) for _ in range(steps)]
+
+
+def test_what_envpool_is_asked_for(tmp_path: Path):
+    envs = make(tmp_path)
+    obs, _ = envs.reset(seed=7)
+    assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8
+    wanted = {
+        "num_envs": 4,
+        "noop_max": 30,
+        "frame_skip": 4,
+        "episodic_life": True,
+        "use_fire_reset": True,
+        "img_height": 84,
+        "img_width": 84,
+        "gray_scale": True,
+        "reward_clip": True,
+        "stack_num": 4,
+        "repeat_action_probability": 0.0,
+        "seed": 7,
+    }
+    config = envs.pool.spec.config._asdict()
+    assert {name: config[name] for name in wanted} == wanted
+    assert envs.single_observation_space.shape == obs.shape[1:]
+    assert envs.action_space.shape == (4,)
+    envs.close()
+
+
+def test_seed_decides(tmp_path: Path):
+    envs = make(tmp_path)
+    runs = []
+    for seed in (1, 1, 2):
+        envs.reset(seed=seed)
+        runs.append(np.stack([answer[0] for answer in play(envs, 60)]))
+    assert (runs[0] == runs[1]).all() and (runs[0] != runs[2]).any()
+
+
+@pytest.mark.parametrize("limit", [27000, 90])
+def test_whole_games_are_reported(limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Told from EnvPool's own answers: a game ends with its last life, or at the time limit."""
+    make_pool = envpool.make
+    monkeypatch.setattr(
+        envpool, "make", lambda *a, **flags: make_pool(*a, **flags, max_episode_steps=limit)
+    )
+    envs = make(tmp_path)
+    envs.reset(seed=3)
+    raw, answers = [], []
+    step = envs.pool.step
+
+    class Recorder:
+        def step(self, actions: np.ndarray) -> Any:
+            raw.append(step(actions))
+            return raw[-1]
+
+    envs.pool = Recorder()
+    answers = play(envs, 900)
+    scores, lengths, lives, ends = np.zeros(4), np.zeros(4, int), np.zeros(4, int), 0
+    reset = np.zeros(4, bool)
+    clipped = np.zeros(4)
+    for (_, rewards, terminated, truncated, told), answer in zip(raw, answers, strict=True):
+        assert not rewards[reset].any()  # a reset step
+        scores, clipped = scores + told["reward"], clipped + rewards
+        lengths += ~reset
+        reset = terminated | truncated
+        lives += terminated
+        over = (told["lives"] == 0) & terminated | truncated
+        reported = answer[4].get("_episode", np.zeros(4, bool))
+        np.testing.assert_array_equal(reported, over)
+        for env in np.flatnonzero(over):
+            ends += 1
+            assert answer[4]["episode"]["r"][env] == scores[env]
+            assert answer[4]["episode"]["l"][env] == lengths[env]
+            assert lengths[env] == 90 or limit > 90
+            scores[env] = lengths[env] = 0
+    assert ends >= 8 and lives.sum() > ends
+
+
+def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
+    """The same games, but for what EnvPool does otherwise: no-ops and FIRE after each life."""
+    pytest.importorskip("ale_py", reason="needs the extra `atari`")
+    own = load_script("ppo_atari.py")
+    args = own.Args(env_id="BreakoutNoFrameskip-v4", num_envs=4)
+    envs = {"ours": own.make_envs(args, tmp_path), "EnvPool": make(tmp_path)}
+    means, errors = {}, {}
+    for name, vector in envs.items():
+        vector.reset(seed=5)
+        answers = play(vector, 2000)
+        scores = np.concatenate(
+            [
+                infos["episode"]["r"][infos["_episode"]]
+                for *_, infos in answers
+                if "_episode" in infos
+            ]
+        )
+        assert len(scores) > 25
+        means[name], errors[name] = scores.mean(), scores.std() / len(scores) ** 0.5
+    gap = abs(means["ours"] - means["EnvPool"])
+    assert gap < 4 * np.hypot(errors["ours"], errors["EnvPool"]), (means, errors)
+
+
+def test_first_ratio_is_1_and_reset_rows_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    ratios, batches = [], []
+    ppo_loss, backward = script.ppo_loss, script.backward
+
+    def spy_loss(newlogprob: torch.Tensor, *arguments: Any) -> Any:
+        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+        return ppo_loss(newlogprob, *arguments)
+
+    def spy_backward(agent: Any, batch: dict, *arguments: Any) -> Any:
+        batches.append(batch)
+        return backward(agent, batch, *arguments)
+
+    monkeypatch.setattr(script, "ppo_loss", spy_loss)
+    monkeypatch.setattr(script, "backward", spy_backward)
+    run = train(script, tmp_path, **SHORT, learning_rate=0.01)
+    assert run.args.num_iterations == 2 and len(ratios) == 32
+    for first in ratios[::16]:
+        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+    valid = torch.cat([batches[0]["valid"], batches[16]["valid"]])
+    assert 1 <= (~valid).sum() <= 16
+
+
+def test_films_show_whole_games(tmp_path: Path):
+    envs = make(tmp_path, num_envs=2, capture_video=True, video_every=2)
+    envs.reset(seed=1)
+    rng, games = np.random.default_rng(0), 0
+    while games < 3:
+        _, _, _, _, infos = envs.step(rng.integers(4, size=2))
+        games += int("_episode" in infos and infos["_episode"][0])
+    films = sorted(path.name for path in tmp_path.glob("*.mp4"))
+    assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
+
+
+def test_run_is_resumed_and_played(tmp_path: Path):
+    flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
+    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
+    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
+    assert done.returncode == 0, done.stderr
+    assert command.checkpoint(run.folder)["global_step"] == 128
+    played = command.run(run.folder, "--episodes", 1, cwd=tmp_path, script=command.EVALUATE)
+    assert played.returncode == 0, played.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
+        ("--env-id Brekout-v5", "no Brekout-v5; there is .*Breakout-v5"),
+        ("--env-threads 0", "--env-threads starts at 1"),
+        ("--num-minibatches 3", "--num-minibatches must divide"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
+    cwd = tmp_path / "cwd"
+    cwd.mkdir()
+    done = command.run(*arguments.split(), cwd=cwd, script=FILE)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith(FILE.name)]
+    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+    assert "Traceback" not in done.stderr and list(cwd.iterdir()) == []
