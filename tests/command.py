@@ -6,6 +6,7 @@ does not depend on whose machine it runs on. PPO_SCRIPT may name another script 
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +151,28 @@ def events(folder: Path) -> EventAccumulator:
     """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
     accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
     return accumulator.Reload()
+
+
+def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None:
+    """`script args` must end with code 2 and one line that matches, and leave nothing in `cwd`."""
+    cwd.mkdir()
+    done = run(*args, cwd=cwd, script=script)
+    assert done.returncode == 2, done.stderr
+    # Simulators may print lines of their own, above all when they are imported.
+    lines = [line for line in done.stderr.splitlines() if line.startswith(f"{script.name}: ")]
+    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+    assert "Traceback" not in done.stderr and list(cwd.iterdir()) == []
+
+
+def assert_resumed_and_played(*args: object, cwd: Path, script: Path) -> Path:
+    """A run of 64 steps, resumed to 128, then an episode of it; returns the run folder."""
+    folder = train(*args, "--total-timesteps", 64, cwd=cwd, script=script).folder
+    done = run("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
+    assert done.returncode == 0, done.stderr
+    assert checkpoint(folder)["global_step"] == 128
+    played = run(folder, "--episodes", 1, "--capture-video", cwd=cwd, script=EVALUATE)
+    assert played.returncode == 0, played.stderr
+    return folder
 
 
 def curve(folder: Path, tag: str) -> list[tuple[int, float]]:

@@ -1,6 +1,5 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,14 +220,8 @@ def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 # ------ command line ------
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
-    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
-    assert done.returncode == 0, done.stderr
-    assert command.checkpoint(run.folder)["global_step"] == 128
-    flags = ["--episodes", 1, "--capture-video"]
-    played = command.run(run.folder, *flags, cwd=tmp_path, script=command.EVALUATE)
-    assert played.returncode == 0, played.stderr
-    assert len(list(run.folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each life
+    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each life
 
 
 @pytest.mark.parametrize(
@@ -242,8 +235,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    cwd.mkdir()
-    done = command.run(*arguments.split(), cwd=cwd, script=FILE)
-    assert done.returncode == 2, done.stderr
-    assert re.search(message, done.stderr) and done.stderr.count("\n") == 1, done.stderr
-    assert list(cwd.iterdir()) == []
+    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

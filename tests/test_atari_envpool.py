@@ -1,6 +1,5 @@
 """ppo_atari_envpool.py: what it asks EnvPool for, and what it reports of whole games."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +159,8 @@ def test_films_show_whole_games(tmp_path: Path):
 
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
-    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
-    assert done.returncode == 0, done.stderr
-    assert command.checkpoint(run.folder)["global_step"] == 128
-    played = command.run(run.folder, "--episodes", 1, cwd=tmp_path, script=command.EVALUATE)
-    assert played.returncode == 0, played.stderr
+    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -179,9 +174,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    cwd.mkdir()
-    done = command.run(*arguments.split(), cwd=cwd, script=FILE)
-    assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith(FILE.name)]
-    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
-    assert "Traceback" not in done.stderr and list(cwd.iterdir()) == []
+    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -168,22 +168,12 @@ def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_
 
 
 # ------ command line ------
-def test_bad_input_is_refused_in_one_line(tmp_path: Path):
-    cwd = tmp_path / "cwd"
-    cwd.mkdir()
+def test_minibatches_that_cut_environments_apart_are_refused(tmp_path: Path):
     flags = ["--num-envs", 6, "--num-steps", 128, "--num-minibatches", 4]
-    done = command.run(*flags, cwd=cwd, script=FILE)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "--num-minibatches must divide --num-envs" in done.stderr
-    assert list(cwd.iterdir()) == []
+    message = "--num-minibatches must divide --num-envs"
+    command.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
 
 
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--num-minibatches", 2, "--torch-threads", 1]
-    flags += ["--eval-episodes", 0]
-    run = command.train(*flags, "--total-timesteps", 64, cwd=tmp_path, script=FILE)
-    done = command.run("--resume", run.folder, "--total-timesteps", 128, cwd=tmp_path, script=FILE)
-    assert done.returncode == 0, done.stderr
-    assert command.checkpoint(run.folder)["global_step"] == 128
-    played = command.run(run.folder, "--episodes", 1, cwd=tmp_path, script=command.EVALUATE)
-    assert played.returncode == 0, played.stderr
+    command.assert_resumed_and_played(*flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE)
