@@ -302,7 +302,9 @@ def draw(
             if column == 0:
                 axes.set_ylabel(f"return, rolling mean\nof the last {WINDOW} episodes")
         seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
-        grid[2 * block, column].set_title(f"{env_id}  ({seeds})", fontweight="bold")
+        size = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into its neighbour
+        title = f"{env_id}\n{seeds}"
+        grid[2 * block, column].set_title(title, fontweight="bold", fontsize=size)
     handles: list[Any] = [
         Line2D([], [], color=BLUE, linewidth=1.9, label=f"{script}, mean of seeds")
     ]
@@ -318,7 +320,7 @@ def draw(
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles) if columns > 2 else 2,
+        ncols=min(len(handles), max(columns, 2)),
         frameon=False,
         handlelength=3,
     )
