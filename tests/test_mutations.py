@@ -317,8 +317,8 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {
                 "update_stats(agent.obs_stats, valid_obs)": "pass",
                 "        advantages, returns = compute_gae(rewards,": (
-                    "        obs_rows = batch['obs'][torch.from_numpy(valid).flatten()].float()\n"
-                    "        update_stats(agent.obs_stats, obs_rows)\n"
+                    "        seen = obs[torch.from_numpy(valid)].float()\n"
+                    "        update_stats(agent.obs_stats, seen)\n"
                     "        advantages, returns = compute_gae(rewards,"
                 ),
             },
