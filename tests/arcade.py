@@ -48,23 +48,4 @@ class Short(Arcade):
         return obs, info
 
 
-class Memory(Arcade):
-    """A cue at the start, bright or dark; who acts by it at the end, behind a grey screen, wins."""
-
-    frames = 64  # no-op frames, at most 30, show the cue, too
-
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
-        self.cue = 0
-        _, info = super().reset(**kwargs)
-        self.cue = int(self.np_random.integers(2))
-        return self.observe(), info
-
-    def brightness(self) -> float:
-        return 255 * self.cue if self.t < 36 else 128
-
-    def reward(self, action: int) -> float:
-        return float(2 * (action == self.cue) - 1) if self.t == self.length else 0.0
-
-
 gym.register("Short-v0", Short, disable_env_checker=True)
-gym.register("Memory-v0", Memory, disable_env_checker=True)
