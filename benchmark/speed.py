@@ -203,7 +203,8 @@ def main() -> None:
             f"{args.env_id or DEFAULT_ENVS.get(args.script, 'Default environment')}, "
             f"{args.steps:,} steps, {args.rounds} rounds in turn on {os.cpu_count()} CPU cores, "
             f"threads: {args.threads}; median (lowest to highest). "
-            f"Command: `uv run benchmark/speed.py --script {args.script}`."
+            f"Command: `uv run benchmark/speed.py --script {args.script} --steps {args.steps} "
+            f"--rounds {args.rounds} --cleanrl CLONE --cleanrl-python ITS_PYTHON`."
         )
         args.out.write_text(f"{table(results)}\n\n{note}\n")
 

@@ -146,10 +146,10 @@ def test_minibatches_are_whole_environments_in_time_order(spy: Spy, tmp_path: Pa
 
 def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_path: Path):
     """The last observation of an episode still has its memory: it is the row before the reset."""
-    train(script, tmp_path, **SHORT)
+    train(script, tmp_path, **(SHORT | {"num_steps": 6, "total_timesteps": 12 * 16}))
     acting = [call for call in spy.calls if call[2].shape == (1, 2)]
     assert not acting[0][1].any()  # zero at the very beginning
-    rows = [call for i, call in enumerate(acting) if i % 25 != 24]  # the 25th is the next value
+    rows = [call for i, call in enumerate(acting) if i % 7 != 6]  # the 7th is the next value
     for before, after in pairwise(acting):
         if torch.equal(before[0], after[0]):  # the next value's row opens the next rollout
             torch.testing.assert_close(after[1], before[1])
@@ -162,6 +162,7 @@ def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_
     assert (shown[starts] < 240).all() and starts.sum() > 5
     assert (shown[~valid] >= 240).all()
     assert not starts[~valid].any() and (~valid).sum() > 5
+    assert starts.view(-1, 2)[6::6].any()  # also on the first row of a later rollout
     # A reset row is followed, in its environment, by a row that starts.
     pairs = zip(valid.view(-1, 2)[:-1], starts.view(-1, 2)[1:], strict=True)
     assert all(torch.equal(~v, s) for v, s in pairs)
