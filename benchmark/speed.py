@@ -20,9 +20,11 @@ reported. Speed is what each prints itself: environment steps over the time of i
 without start-up (and without our first iteration, in which --compile compiles). Memory is the peak
 resident size of the process; most of it are torch's libraries, and less of them in torch's CPU
 builds. CleanRL is a clone of its repository, run by an interpreter with its own pins (Python 3.10:
-torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb, mujoco==2.3.3 for MuJoCo); it is left
-out if --cleanrl is not given. SB3 has a counterpart of the scripts in SB3_SETTINGS and runs in this
-program's environment.
+torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb, mujoco==2.3.3 for MuJoCo, for Atari
+ale-py==0.8.1 with the ROM files of a newer one in its roms/, opencv-python==4.7.0.72,
+stable-baselines3==2.1.0, gym==0.23.1, envpool==0.6.6); it is left out if --cleanrl is not given,
+and so is LeanRL, for which the same interpreter will do. SB3 has a counterpart of the scripts in
+SB3_SETTINGS and runs in this program's environment.
 """
 
 import os
@@ -83,6 +85,7 @@ class Args:
     ppo_python: Path | None = None  # interpreter for the script; by default uv runs it
     cleanrl: Path | None = None  # clone of CleanRL
     cleanrl_python: Path = Path("python3.10")  # interpreter with CleanRL's pins
+    leanrl: Path | None = None  # clone of LeanRL
     sb3: bool = True  # measure SB3, too, where it has a counterpart
     out: Path | None = None  # Markdown file to write the table to
 
@@ -94,11 +97,19 @@ class Contender:
     name: str
     command: list[str]
     pattern: str
+    path: Path | str = ""  # folder to import from, besides that of the script
 
 
 def fail(message: str) -> NoReturn:
     print(f"{Path(__file__).name}: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def variants(args: Args) -> list[list[str]]:
+    """Flags that the script is measured with, one set after the other; the first set is empty."""
+    script = Path(__file__).resolve().parents[1] / "ppo" / args.script
+    has_bf16 = script.is_file() and "bf16: bool" in script.read_text()
+    return [[], ["--compile"], *([["--bf16"]] if has_bf16 else [])]
 
 
 def contenders(args: Args) -> list[Contender]:
@@ -112,15 +123,18 @@ def contenders(args: Args) -> list[Contender]:
     own = [str(args.ppo_python), str(script)] if args.ppo_python else ["uv", "run", str(script)]
     own += [*flags, "--eval-episodes", "0", "--torch-threads", str(args.threads)]
     listed = [
-        Contender(args.script, own, r"([\d,]+) steps/s"),
-        Contender(f"{args.script} --compile", [*own, "--compile"], r"([\d,]+) steps/s"),
+        Contender(" ".join([args.script, *variant]), [*own, *variant], r"([\d,]+) steps/s")
+        for variant in variants(args)
     ]
-    if args.cleanrl is not None:
-        theirs = args.cleanrl.expanduser().resolve() / "cleanrl" / args.script
-        if not theirs.is_file():
-            fail(f"there is no {theirs}")
-        command = [str(args.cleanrl_python.expanduser()), str(theirs), *flags]
-        listed.append(Contender(f"CleanRL {args.script}", command, r"SPS: (\d+)"))
+    peers = [("CleanRL", "cleanrl", args.cleanrl, r"SPS: (\d+)")]
+    peers += [("LeanRL", "leanrl", args.leanrl, r"speed: +([\d.]+) sps")]
+    for peer, folder, clone, pattern in peers:
+        if clone is not None:
+            theirs = clone.expanduser().resolve() / folder / args.script
+            if not theirs.is_file():
+                fail(f"there is no {theirs}")
+            command = [str(args.cleanrl_python.expanduser()), str(theirs), *flags]
+            listed.append(Contender(f"{peer} {args.script}", command, pattern, clone.expanduser()))
     if args.sb3 and args.script in SB3_SETTINGS:
         num_envs, normalize, settings = SB3_SETTINGS[args.script]
         program = SB3.format(
@@ -138,6 +152,7 @@ def contenders(args: Args) -> list[Contender]:
 def measure(contender: Contender, folder: str, threads: int) -> tuple[float, float]:
     """Runs the contender once in `folder`: its steps per second and its peak memory in MiB."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             contender.command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment
@@ -160,22 +175,20 @@ def spread(values: list[float], digits: int) -> str:
     return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
-def table(results: dict[str, list[tuple[float, float]]]) -> str:
-    """Markdown: speed, memory, and how many times as fast ours is, median (range) of rounds."""
-    script, with_compile = list(results)[:2]
-    own, compiled = ([speed for speed, _ in results[name]] for name in (script, with_compile))
-    lines = [
-        f"| | steps per second | peak memory, MiB | {script} is faster | with --compile |",
-        "|---|---|---|---|---|",
-    ]
+def table(results: dict[str, list[tuple[float, float]]], own: int) -> str:
+    """Markdown: speed, memory, and how many times as fast ours is, median (range) of rounds.
+
+    results: steps per second and memory of every round; the first `own` of them are ours.
+    """
+    ours = list(results)[:own]
+    header = ["", "steps per second", "peak memory, MiB", f"{ours[0]} is faster"]
+    header += [f"with {name.removeprefix(ours[0]).strip()}" for name in ours[1:]]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name, rounds in results.items():
-        speeds, memory = [speed for speed, _ in rounds], [size for _, size in rounds]
-        ratios = [
-            spread([a / b for a, b in zip(o, speeds, strict=True)], 2) for o in (own, compiled)
-        ]
-        is_ours = name in (script, with_compile)
-        faster = ["", ""] if is_ours else [f"{ratio} times" for ratio in ratios]
-        cells = [name, spread(speeds, 0), spread(memory, 0), *faster]
+        cells = [name, *(spread([row[i] for row in rounds], 0) for i in (0, 1))]
+        for mine in ours:
+            ratios = [a / b for (a, _), (b, _) in zip(results[mine], rounds, strict=True)]
+            cells.append("" if name in ours else f"{spread(ratios, 2)} times")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -197,16 +210,18 @@ def main() -> None:
                     f"{speed:8,.0f} steps/s {memory:6,.0f} MiB",
                     flush=True,
                 )
-    print(f"\n{table(results)}")
+    print(f"\n{table(results, len(variants(args)))}")
     if args.out is not None:
         note = (
             f"{args.env_id or DEFAULT_ENVS.get(args.script, 'Default environment')}, "
             f"{args.steps:,} steps, {args.rounds} rounds in turn on {os.cpu_count()} CPU cores, "
             f"threads: {args.threads}; median (lowest to highest). "
             f"Command: `uv run benchmark/speed.py --script {args.script} --steps {args.steps} "
-            f"--rounds {args.rounds} --cleanrl CLONE --cleanrl-python ITS_PYTHON`."
+            f"--rounds {args.rounds} --threads {args.threads} "
+            f"--cleanrl CLONE --cleanrl-python ITS_PYTHON"
+            f"{' --leanrl CLONE' if args.leanrl else ''}`."
         )
-        args.out.write_text(f"{table(results)}\n\n{note}\n")
+        args.out.write_text(f"{table(results, len(variants(args)))}\n\n{note}\n")
 
 
 if __name__ == "__main__":

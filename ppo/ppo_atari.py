@@ -16,6 +16,7 @@ Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
 Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
 """
 
+import ctypes
 import json
 import os
 import random
@@ -67,6 +68,7 @@ class Args:
     torch_threads: int = os.cpu_count() or 1  # CPU threads of torch
     async_envs: bool = False  # a worker process for each environment: for slow simulators
     compile: bool = False  # compile the update: half a minute at the start, then faster
+    bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue; flags given beside it override its own
@@ -155,8 +157,9 @@ def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> 
 
 
 class Agent(nn.Module):
-    def __init__(self, envs: gym.vector.VectorEnv):
+    def __init__(self, envs: gym.vector.VectorEnv, bf16: bool = False):
         super().__init__()
+        self.bf16 = bf16
         self.network = nn.Sequential(  # [atari-8] shared Nature-CNN
             *(layer_init(nn.Conv2d(4, 32, kernel_size=8, stride=4)), nn.ReLU()),
             *(layer_init(nn.Conv2d(32, 64, kernel_size=4, stride=2)), nn.ReLU()),
@@ -167,7 +170,9 @@ class Agent(nn.Module):
         self.actor = layer_init(nn.Linear(512, envs.single_action_space.n), std=0.01)
 
     def features(self, obs: Tensor) -> Tensor:  # (batch, 4, 84, 84) to x, (batch, 512)
-        return self.network(obs / 255.0)  # [atari-9] scale images to [0, 1]
+        images = obs.to(memory_format=torch.channels_last) / 255.0  # [atari-9] scale to [0, 1]
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
+            return self.network(images).float()
 
     def get_value(self, x: Tensor) -> Tensor:  # (batch,)
         return self.critic(x).squeeze(-1)
@@ -260,7 +265,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     device = setup_torch(args)
     envs = make_envs(args, run_dir / time.strftime("videos/%Y%m%d-%H%M%S"))
-    agent = Agent(envs).to(memory_format=torch.channels_last).to(device)  # faster convolutions
+    agent = Agent(envs, args.bf16).to(memory_format=torch.channels_last).to(device)  # faster
     optimizer = optim.Adam(agent.parameters(), eps=1e-5, fused=True)  # [core-3] Adam epsilon
     log = Logger(args, run_dir, agent, optimizer, checkpoint)
     compute_gradient = compiled(backward) if args.compile else backward
@@ -417,6 +422,9 @@ def setup_torch(args: Args) -> torch.device:
         seed(args.seed)
     torch.backends.cudnn.deterministic = args.torch_deterministic
     torch.set_num_threads(args.torch_threads)
+    if sys.platform == "linux":  # freed memory is kept: fresh pages cost as much as convolutions
+        for option, value in ((-4, 0), (-1, -1)):  # M_MMAP_MAX, M_TRIM_THRESHOLD
+            ctypes.CDLL(None).mallopt(option, value)
     auto = "cuda" if args.cuda and torch.cuda.is_available() else "cpu"
     return torch.device(auto if args.device == "auto" else args.device)
 

@@ -124,10 +124,11 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("microrts",),
     ),
-    # Of these lines 36 are the two wrappers and `warp`; the rest is -20/+39.
+    # Of these lines 36 are the two wrappers and `warp`, and -3/+11 make convolutions fast; the rest
+    # is -20/+39.
     "ppo_atari.py": Script(
         "ppo.py",
-        (22, 75),
+        (23, 86),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -136,6 +137,7 @@ FAMILY: dict[str, Script] = {
                 "check",
                 "imports",
                 "make_envs",
+                "setup_torch",
                 "train: advantages",
                 "train: rollout",
                 "train: setup",
