@@ -48,4 +48,25 @@ class Short(Arcade):
         return obs, info
 
 
+class Recall(Arcade):
+    """Bright or dark at first, then gray; 1 for the last action if it names what it was at first.
+
+    However many frames pass before acting, the first observation shows it and the last four do not.
+    """
+
+    frames, bright = 64, False
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
+        super().reset(**kwargs)
+        self.bright = bool(self.np_random.integers(2))
+        return self.observe(), {"lives": 0}
+
+    def brightness(self) -> float:
+        return 255.0 * self.bright if self.t <= 36 else 127
+
+    def reward(self, action: int) -> float:
+        return float(self.t == self.length and action == 2 + self.bright)
+
+
 gym.register("Short-v0", Short, disable_env_checker=True)
+gym.register("Recall-v0", Recall, disable_env_checker=True)

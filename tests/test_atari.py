@@ -1,5 +1,7 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -199,6 +201,36 @@ def test_images_are_scaled_to_1():
         torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 4, 84, 84)
     )
     torch.testing.assert_close(seen[0][:, 0, 0, 0], torch.tensor([0, 0.2, 1]))
+
+
+def test_bf16_rounds_the_convolutions():
+    agent = make_agent()
+    images = torch.randint(0, 256, (16, 4, 84, 84), dtype=torch.uint8)
+    exact = agent.features(images)
+    agent.bf16 = True
+    rounded = agent.features(images)
+    assert rounded.dtype == exact.dtype == torch.float32
+    error = (rounded - exact).norm() / exact.norm()
+    assert 1e-4 < error < 2e-2  # 8 binary digits
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="done for Linux's allocator alone")
+def test_freed_memory_is_kept():
+    """After some tensors of 64 MB the next one has pages of theirs: none needs to be cleared."""
+    program = """
+import resource, torch
+from scripts import load_script
+script = load_script("ppo_atari.py")
+script.setup_torch(script.Args(torch_threads=1))
+for _ in range(20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert int(run.stdout) < 100, run.stderr  # 15,625 pages of 4 KiB
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
