@@ -14,14 +14,17 @@
 """Learning curves and a score table from the folders of finished runs.
 
     uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out docs/results --name ppo
+    uv run benchmark/plot.py --runs-dir runs --beside CleanRL=~/cleanrl/runs
 
 Writes ppo.png (curves over steps and over minutes), ppo.csv (their points), ppo_scores.csv (a line
-for each run) and ppo.md (the table). Exit codes: 0 done, 2 bad input or no finished run.
+for each run) and ppo.md (the table); with --beside also ppo_cleanrl.csv, the points of the others.
+Exit codes: 0 done, 2 bad input or no finished run.
 """
 
 import csv
 import io
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -51,6 +54,7 @@ PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_FROM = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
+BESIDE = ["#d97706", "#15803d", "#7c3aed"]  # colors of other programs' runs
 # Published scores: dashes that fall into each other's gaps, so that equal scores stay visible.
 STYLES: list[tuple[str, Any]] = [(RED, (0, (4, 6))), (GREY, (5, (4, 6)))]
 
@@ -60,6 +64,7 @@ class Args:
     runs_dir: Path  # folder that holds the run folders of one script
     out: Path = Path("docs/results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
+    beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
 
 
 @dataclass
@@ -81,6 +86,11 @@ class Run:
     @property
     def score(self) -> float:
         return float(self.returns[-WINDOW:].mean())
+
+    def score_after(self, steps: float) -> float:
+        """Mean return of the last WINDOW episodes that had ended by then; NaN if none had."""
+        returns = self.returns[self.steps <= steps]
+        return float(returns[-WINDOW:].mean()) if len(returns) else np.nan
 
 
 def fail(message: str) -> NoReturn:
@@ -186,6 +196,30 @@ def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
     return dict(by_env), remarks
 
 
+def read_beside(given: tuple[str, ...]) -> dict[str, dict[str, list[Run]]]:
+    """Other programs' runs: name -> environment id -> runs.
+
+    given: NAME=FOLDER, a folder of run folders called <env_id>__<exp_name>__<seed>__<time>, as
+    CleanRL does; whatever has logged charts/episodic_return will do.
+    """
+    found: dict[str, dict[str, list[Run]]] = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not (name and folder and Path(folder).expanduser().is_dir()):
+            fail(f"--beside: {text} is not NAME=FOLDER with an existing folder")
+        by_env: dict[str, list[Run]] = defaultdict(list)
+        for path in sorted(Path(folder).expanduser().iterdir()):
+            if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
+                args = {"env_id": match[1], "seed": int(match[2])}
+                run = read_run(path, {"script": name, "args": args, "versions": {}})
+                if len(run.returns):
+                    by_env[run.env_id].append(run)
+        if not by_env:
+            fail(f"--beside: no run with a finished episode in {folder}")
+        found[name] = dict(by_env)
+    return found
+
+
 def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """Mean of each entry and up to window - 1 entries before it: (n,) -> (n,)."""
     sums = np.concatenate([[0.0], np.cumsum(x)])
@@ -242,8 +276,10 @@ def draw_panel(
     over: str,
     published: dict[str, dict[str, float]],
     sources: list[str],
+    beside: dict[str, list[Run]],
+    colors: dict[str, str],
 ) -> None:
-    """Mean curve, band, single seeds and published scores over 'steps' or 'minutes'."""
+    """Mean curve, band, single seeds, others' runs and published scores over steps or minutes."""
     totals = [run.total_steps if over == "steps" else run.total_minutes for run in group]
     # Seeds do the same number of steps but need different times: a finished one keeps its score.
     grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
@@ -253,6 +289,12 @@ def draw_panel(
     mean, half = confidence(curves)
     axes.plot(grid, mean, color=BLUE, linewidth=1.9)
     lowest, highest = np.nanmin(curves), np.nanmax(curves)
+    for name, runs in beside.items():
+        for run in runs:
+            other = value_at(grid, getattr(run, over), rolling_mean(run.returns))
+            other[grid > (run.total_steps if over == "steps" else run.total_minutes)] = np.nan
+            axes.plot(grid, other, color=colors[name], linewidth=1.5)
+            lowest, highest = np.nanmin([lowest, *other]), np.nanmax([highest, *other])
     scores = [score["mean"] for score in published.values()]
     lowest, highest = min([lowest, *scores]), max([highest, *scores])
     axes.fill_between(grid, mean - half, mean + half, color=BLUE, alpha=0.15, linewidth=0)
@@ -278,9 +320,11 @@ def draw(
     published: dict[str, dict[str, dict[str, float]]],
     script: str,
     path: Path,
+    beside: dict[str, dict[str, list[Run]]],
 ) -> None:
     """Write the picture: for each environment a panel over steps and one over minutes below it."""
     columns = min(len(by_env), PANELS_A_ROW)
+    colors = {name: BESIDE[i % len(BESIDE)] for i, name in enumerate(beside)}
     blocks = -(-len(by_env) // columns)
     sources = list(dict.fromkeys(s for env_id in by_env for s in published.get(env_id, {})))
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"})
@@ -298,7 +342,8 @@ def draw(
         for row, over in enumerate(("steps", "minutes")):
             axes = grid[2 * block + row, column]
             axes.set_visible(True)
-            draw_panel(axes, group, over, published.get(env_id, {}), sources)
+            others = {name: runs[env_id] for name, runs in beside.items() if env_id in runs}
+            draw_panel(axes, group, over, published.get(env_id, {}), sources, others, colors)
             if column == 0:
                 axes.set_ylabel(f"return, rolling mean\nof the last {WINDOW} episodes")
         seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
@@ -313,6 +358,8 @@ def draw(
             Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"),
             Line2D([], [], color=BLUE, alpha=0.35, linewidth=0.8, label="single seeds"),
         ]
+    for name, color in colors.items():
+        handles.append(Line2D([], [], color=color, linewidth=1.5, label=f"{name}, run beside it"))
     for source in sources:
         color, style = STYLES[sources.index(source) % len(STYLES)]
         label = f"{source}, published"
@@ -362,18 +409,28 @@ def write_table(
     script: str,
     remarks: list[str],
     path: Path,
+    beside: dict[str, dict[str, list[Run]]],
 ) -> None:
     """Markdown table of the final scores beside the published ones."""
     sources = list(dict.fromkeys(s for env_id in by_env for s in published.get(env_id, {})))
+    others = [f"{name}, run beside it" for name in beside]
     lines = [
-        f"| environment | {' | '.join([f'`{script}`', *sources])} | steps | minutes |",
-        f"|---|{'---:|' * (len(sources) + 3)}",
+        f"| environment | {' | '.join([f'`{script}`', *others, *sources])} | steps | minutes |",
+        f"|---|{'---:|' * (len(others) + len(sources) + 3)}",
     ]
     for env_id, group in by_env.items():
         steps = float(np.mean([run.total_steps for run in group]))
         minutes = float(np.mean([run.total_minutes for run in group]))
         seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
         cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds})"]
+        for runs_by_env in beside.values():
+            runs = runs_by_env.get(env_id, [])
+            for run in runs:
+                if run.total_steps < 0.98 * steps:
+                    remarks.append(f"{run.folder.name} ended after {run.total_steps:,} steps.")
+            number = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+            scores = mean_and_std(run.score_after(steps) for run in runs) if runs else ""
+            cells.append(f"{scores} ({number})" if runs else "-")
         for source in sources:
             score = published.get(env_id, {}).get(source)
             if score is None:
@@ -411,18 +468,25 @@ def main() -> int:
     if len(scripts) > 1:
         fail(f"--runs-dir: runs of {', '.join(scripts)}; give each script a folder of its own")
     script = scripts[0]
-    published = read_published(script)
+    published, beside = read_published(script), read_beside(args.beside)
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
     by_env = {env_id: by_env[env_id] for env_id in [*order, *sorted(set(by_env) - set(order))]}
     runs = [run for group in by_env.values() for run in group]
     name = args.name or Path(script).stem
-    args.out.mkdir(parents=True, exist_ok=True)
-    draw(by_env, published, script, args.out / f"{name}.png")
+    out: Path = args.out
+    out.mkdir(parents=True, exist_ok=True)
+    draw(by_env, published, script, args.out / f"{name}.png", beside)
     write_curves(runs, args.out / f"{name}.csv")
     write_scores(runs, args.out / f"{name}_scores.csv")
-    write_table(by_env, published, script, remarks, args.out / f"{name}.md")
-    for file in (f"{name}.png", f"{name}.csv", f"{name}_scores.csv", f"{name}.md"):
+    write_table(by_env, published, script, remarks, args.out / f"{name}.md", beside)
+    files = [f"{name}.png", f"{name}.csv", f"{name}_scores.csv", f"{name}.md"]
+    for other, runs_by_env in beside.items():
+        files.append(f"{name}_{re.sub('[^a-z0-9]', '_', other.lower())}.csv")
+        write_curves(
+            [run for env_id in by_env for run in runs_by_env.get(env_id, [])], out / files[-1]
+        )
+    for file in files:
         print(args.out / file)
     return 0
 

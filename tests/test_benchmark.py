@@ -336,6 +336,28 @@ def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, cap
     assert picture[25] == 3, "with a palette: a full benchmark stays below 150 kB"
 
 
+def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
+    """At the steps of ours, wherever they ended; folders that are no runs are passed over."""
+    ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
+    part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
+    make_run(ours, "CartPole-v1", 1, [part])
+    for seed, steps in ((1, 6000), (2, 2000)):
+        part = {"start": 0, "episodes": episodes(np.arange(steps // 10)), "last": (steps, 360.0)}
+        (make_run(theirs, "CartPole-v1", seed, [part]) / "args.json").unlink()
+    (theirs / "notes").mkdir()
+    argv = ["plot.py", "--runs-dir", str(ours), "--out", str(out), "--beside", f"Peer={theirs}"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert plot.main() == 0
+    table = (out / "ppo.md").read_text()
+    header = "| environment | `ppo.py` | Peer, run beside it | CleanRL | openai/baselines | steps |"
+    assert header in table
+    assert "| CartPole-v1 | 7.00 (1 seed) | 199.50 ± 70.71 (2 seeds) |" in table  # 249.5, 149.5
+    assert "CartPole-v1__ppo__2__20261120-120000 ended after 2,000 steps." in table
+    with open(out / "ppo_peer.csv") as file:
+        points = [row for row in csv.DictReader(file) if row["seed"] == "1"]
+    assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
+
+
 def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
     first = {
         "start": 0,
@@ -372,18 +394,20 @@ def test_confidence_is_students_interval(plot):
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
 
 
-@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts"])
+@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside"])
 def test_plot_rejects_bad_input(plot, case, tmp_path, monkeypatch, capsys):
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     runs_dir = tmp_path / "runs"
     if case != "no folder":
-        folder = make_run(runs_dir, "A-v0", 1, [part], finished=case == "two scripts")
+        folder = make_run(runs_dir, "A-v0", 1, [part], finished=case != "no finished run")
     if case == "two scripts":
         make_run(runs_dir, "A-v0", 2, [part])
         facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
         (folder / "args.json").write_text(facts)
     out = tmp_path / "out"
-    monkeypatch.setattr(sys, "argv", ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out)])
+    argv = ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out)]
+    argv += ["--beside", "Peer"] if case == "beside" else []
+    monkeypatch.setattr(sys, "argv", argv)
     with pytest.raises(SystemExit) as stop:
         plot.main()
     lines = capsys.readouterr().err.splitlines()
