@@ -50,6 +50,9 @@ from tensorboard.util import tensor_util
 WINDOW = 100  # episodes in a rolling mean, and in a final score
 POINTS = 200  # of a curve
 PANELS_A_ROW = 4
+RETURN = "charts/episodic_return"
+# Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
+METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
 PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_FROM = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
@@ -103,8 +106,10 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def read_events(folder: Path) -> tuple[list[tuple[int, float, float]], int, float]:
-    """Episodes as (step, minutes, return), the last step and all minutes of a run.
+def read_events(
+    folder: Path, metric: str = RETURN
+) -> tuple[list[tuple[int, float, float]], int, float]:
+    """Episodes as (step, minutes, return or other metric), the last step and all minutes of a run.
 
     A resumed run has one event file for each of its parts. Minutes run only while a part does. What
     a part wrote after the checkpoint that the next one started from is dropped: that is what
@@ -125,7 +130,7 @@ def read_events(folder: Path) -> tuple[list[tuple[int, float, float]], int, floa
                     ("charts/", "losses/")
                 ):  # a final evaluation does not count
                     last_step, total_minutes = max(last_step, event.step), minutes
-                if value.tag == "charts/episodic_return":
+                if value.tag == metric:
                     episodic_return = float(tensor_util.make_ndarray(value.tensor))
                     episodes.append((event.step, minutes, episodic_return))
         minutes_before = total_minutes
@@ -134,7 +139,7 @@ def read_events(folder: Path) -> tuple[list[tuple[int, float, float]], int, floa
 
 def read_run(folder: Path, facts: dict[str, Any]) -> Run:
     """The run in a folder with the given args.json."""
-    episodes, total_steps, total_minutes = read_events(folder)
+    episodes, total_steps, total_minutes = read_events(folder, METRICS.get(facts["script"], RETURN))
     steps, minutes, returns = np.array(episodes, float).reshape(-1, 3).T
     versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
     return Run(
@@ -345,7 +350,8 @@ def draw(
             others = {name: runs[env_id] for name, runs in beside.items() if env_id in runs}
             draw_panel(axes, group, over, published.get(env_id, {}), sources, others, colors)
             if column == 0:
-                axes.set_ylabel(f"return, rolling mean\nof the last {WINDOW} episodes")
+                what = "length" if script in METRICS else "return"
+                axes.set_ylabel(f"{what}, rolling mean\nof the last {WINDOW} episodes")
         seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
         size = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into its neighbour
         title = f"{env_id}\n{seeds}"
@@ -441,10 +447,11 @@ def write_table(
                 cell += f" (after {short_number(score['total_timesteps'])} steps)"
             cells.append(cell)
         lines.append(f"| {' | '.join([*cells, short_number(steps), f'{minutes:.1f}'])} |")
+    what = "length" if script in METRICS else "return"
     made_with = sorted({run.made_with for group in by_env.values() for run in group})
     lines += [
         "",
-        f"Score of a run: mean return of its last {WINDOW} training episodes. The table has its "
+        f"Score of a run: mean {what} of its last {WINDOW} training episodes. The table has its "
         "mean ± standard deviation over the seeds, and the mean duration of a run in minutes.",
     ]
     if sources:

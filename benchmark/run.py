@@ -1,17 +1,20 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["tyro>=0.9.20"]
+# dependencies = ["submitit>=1.5", "tyro>=0.9.20"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
 """Run one training script on several environments and seeds.
 
     uv run benchmark/run.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --workers 2
+    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py --torch-threads 4" \
+        --env-ids PongNoFrameskip-v4 --workers 16 --launcher slurm --partition gpu --gpus 1 --cpus 4
 
 Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The same call again does
 what is left: finished runs are skipped, runs that were cut off are resumed, failed ones repeated.
-Ctrl-C lets the runs save and stops. Exit codes: 0 when all runs are finished, 1 if a run failed,
-2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+With --launcher slurm the runs are jobs of an array, for which this program waits. Ctrl-C lets the
+runs save and stops. Exit codes: 0 when all runs are finished, 1 if a run failed, 2 for bad input,
+130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import json
@@ -27,7 +30,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn
 
 import tyro
 
@@ -38,6 +41,7 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # appended to the command here
 TAIL_LINES = 20  # of a failed run's log
+LOST = 30  # seconds after which a job that SLURM does not list any more has lost its result
 
 
 @dataclass
@@ -49,6 +53,13 @@ class Args:
     workers: int = 1  # runs at a time
     runs_dir: Path = Path("runs/benchmark")  # where the run folders and logs/ are kept
     dry_run: bool = False  # print what would be run, and run nothing
+    launcher: Literal["local", "slurm"] = "local"  # where the runs are: on this machine, in SLURM
+    partition: str | None = None  # of SLURM; its default if there is none
+    gpus: int = 0  # of a job of SLURM
+    cpus: int = 1  # of a job of SLURM
+    hours: float = (
+        24.0  # time limit of a job of SLURM; a run that needs more goes on in another one
+    )
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,7 @@ def expand(args: Args) -> list[Task]:
                     argv=command[script + 1 :] + own,
                     script=Path(command[script]),
                     runs_dir=args.runs_dir,
-                    one_thread=args.workers > 1,
+                    one_thread=args.workers > 1 and args.launcher == "local",
                 )
             )
     return tasks
@@ -145,6 +156,9 @@ class Children:
         self.lock = threading.Lock()
         self.processes: set[subprocess.Popen[bytes]] = set()
         self.signum = 0
+
+    def __reduce__(self) -> tuple[type["Children"], tuple[()]]:
+        return Children, ()  # a job of SLURM gets a copy of this program's functions, not these
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes] | None:
         """Start a process; None if the signal to stop came first."""
@@ -302,7 +316,8 @@ def report(progress: Progress, task: Task, result: Result) -> None:
     """Say how a task ended; a failed one with the tail of its log."""
     progress.results[task] = result
     if result.outcome == "failed":
-        tail = "\n".join(f"  | {line}" for line in last_output(task.log)[-TAIL_LINES:])
+        lines = last_output(task.log) if task.log.exists() else []  # a job may fail before
+        tail = "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
         progress.say(f"FAILED   {task.name}: {result.reason}; {task.log}\n{tail}", error=True)
     elif result.outcome == "skipped":
         progress.say(f"skipped  {task.name}: finished before")
@@ -310,8 +325,8 @@ def report(progress: Progress, task: Task, result: Result) -> None:
         progress.say(f"{result.outcome:8} {task.name}, {clock(result.seconds)}")
 
 
-def run_locally(tasks: list[Task], workers: int) -> int:
-    """Run the tasks on this machine, `workers` at a time; returns the exit code."""
+def watch_signals() -> list[int]:
+    """The signals to stop that have come, from now on."""
     received: list[int] = []
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signum = getattr(signal, name, None)
@@ -319,7 +334,12 @@ def run_locally(tasks: list[Task], workers: int) -> int:
             name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN
         ):  # nohup
             signal.signal(signum, lambda number, _frame: received.append(number))
+    return received
 
+
+def run_locally(tasks: list[Task], workers: int) -> int:
+    """Run the tasks on this machine, `workers` at a time; returns the exit code."""
+    received = watch_signals()
     progress = Progress(tasks, live=sys.stdout.isatty())
     handled = 0
 
@@ -351,8 +371,128 @@ def run_locally(tasks: list[Task], workers: int) -> int:
                 for future in pending:
                     future.cancel()
             progress.draw([t for f, t in futures.items() if f in pending and f.running()])
-        progress.clear()
+    return conclude(progress, received)
 
+
+class Job:
+    """What a job of SLURM does. Submitit takes it there, with all the functions that it calls."""
+
+    def __call__(self, task: Task, stop: Path) -> Result:
+        """Bring the task to its end; the file `stop` says that it is to save what it has."""
+        # The warning before the time limit goes to all processes of a job. Only this one knows it:
+        # what it starts inherits that the signal is blocked.
+        warning = getattr(signal, f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}")
+
+        def run() -> Result:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {warning})
+            return run_task(task)
+
+        with ThreadPoolExecutor(1) as pool:  # so that signals find the main thread idle
+            future = pool.submit(run)
+            while not wait([future], timeout=1).done:
+                if stop.exists() and not CHILDREN.signum:
+                    CHILDREN.stop(signal.SIGTERM)
+            return future.result()
+
+    def checkpoint(self, task: Task, stop: Path) -> Any:
+        """Called before the time is over; the run saves, and what is returned goes on with it."""
+        from submitit.helpers import DelayedSubmission
+
+        CHILDREN.stop(signal.SIGTERM)
+        while CHILDREN.processes:
+            time.sleep(0.1)
+        return DelayedSubmission(self, task, stop)
+
+
+def listed_jobs(array: str) -> dict[str, str] | None:
+    """State (R, PD ...) of each job of an array that has not ended; None if SLURM does not say."""
+    words = ["squeue", "--noheader", "--array", "--format=%i %t", f"--jobs={array}"]
+    answer = subprocess.run(words, capture_output=True, text=True)
+    if answer.returncode and "Invalid job id" not in answer.stderr:  # known no more: it has ended
+        return None
+    return dict(line.split() for line in answer.stdout.splitlines())
+
+
+def job_result(job: Any) -> Result:
+    """What `run_task` returned in a job, or why it did not."""
+    try:
+        return job.result()
+    except Exception as error:  # of submitit, with the traceback of the job as text
+        return Result("failed", str(error).strip().splitlines()[-1])
+
+
+def run_in_slurm(tasks: list[Task], args: Args) -> int:
+    """Submit the tasks as an array, `workers` at a time, and wait for it; returns the exit code."""
+    import submitit
+
+    received = watch_signals()
+    progress = Progress(tasks, live=sys.stdout.isatty())
+    todo = [task for task in tasks if not find_run(task)[1]]
+    for task in tasks:
+        if task not in todo:
+            report(progress, task, Result("skipped"))
+    folder = args.runs_dir.absolute() / "logs" / "slurm"
+    stop = folder / f"stop-{time.time_ns()}"
+    executor = submitit.SlurmExecutor(folder, max_num_timeout=10_000)
+    executor.update_parameters(
+        job_name=Path(__file__).stem,
+        partition=args.partition,
+        time=max(1, round(args.hours * 60)),
+        cpus_per_task=args.cpus,
+        gpus_per_node=args.gpus or None,
+        array_parallelism=args.workers,
+        signal_delay_s=120,  # enough to end an iteration and save
+    )
+    try:
+        found = executor.map_array(Job(), todo, [stop] * len(todo)) if todo else []
+    except (submitit.core.utils.FailedJobError, OSError) as error:
+        fail(f"sbatch: {str(error).strip().splitlines()[-1].removeprefix('sbatch: error: ')}")
+    jobs = dict(zip(todo, found, strict=True))
+    array = found[0].job_id.partition("_")[0] if found else ""
+    if jobs:
+        progress.say(f"{len(jobs)} jobs of array {array}; {folder}")
+
+    states: dict[str, str] = {}
+    asked, handled, missing = -60.0, 0, dict[Task, float]()
+    while jobs:
+        time.sleep(0.2)
+        now = time.monotonic()
+        if now - asked > (1 if handled else 5):
+            listed = listed_jobs(array)
+            asked, states = now, states if listed is None else listed
+            for task, job in jobs.items():
+                if states.get(job.job_id) == "R":
+                    progress.since.setdefault(task, now)
+                if job.job_id in states:
+                    missing.pop(task, None)
+                else:
+                    missing.setdefault(task, now)
+        for task, job in list(jobs.items()):
+            if job.paths.result_pickle.exists():
+                report(progress, task, job_result(job))
+            elif task in missing and handled:
+                report(progress, task, Result("stopped"))
+            elif now - missing.get(task, now) > LOST:
+                reason = f"job {job.job_id} ended without a result, see {job.paths.stderr}"
+                report(progress, task, Result("failed", reason))
+            else:
+                continue
+            del jobs[task]
+        if len(received) > handled:
+            if not handled:
+                stop.touch()  # scancel's signal would reach every process of a job, more than once
+                progress.say("stopping: the runs save what they have; again to kill them")
+            pending = [] if handled else ["--state=PENDING"]
+            subprocess.run(["scancel", *pending, array], capture_output=True)
+            handled = len(received)
+        progress.draw([task for task, job in jobs.items() if states.get(job.job_id) == "R"])
+    stop.unlink(missing_ok=True)
+    return conclude(progress, received)
+
+
+def conclude(progress: Progress, received: list[int]) -> int:
+    """Say how it went; returns the exit code."""
+    progress.clear()
     print(progress.summary(), flush=True)
     for task, result in progress.results.items():
         if result.outcome == "failed":
@@ -396,6 +536,13 @@ def check(args: Args) -> None:
         fail(f"--start-seed must not be negative, but is {args.start_seed}")
     if args.workers < 1:
         fail(f"--workers must be at least 1, not {args.workers}; to run nothing: --dry-run")
+    unused = (args.partition, args.gpus, args.cpus, args.hours) != (None, 0, 1, 24.0)
+    if args.launcher == "local" and unused:
+        fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
+    if args.launcher == "slurm" and shutil.which("sbatch") is None:
+        fail("--launcher slurm: there is no sbatch on this machine")
+    if args.gpus < 0 or args.cpus < 1 or not args.hours > 0:
+        fail("--gpus must be at least 0, --cpus at least 1, --hours above 0")
     if any(p.exists() and not p.is_dir() for p in (args.runs_dir, *args.runs_dir.parents)):
         fail(f"--runs-dir: {args.runs_dir} is not a folder")
 
@@ -413,7 +560,11 @@ def main() -> int:
             print(f"# finished: {folder}")
         elif args.dry_run:
             print(shlex.join([*task.resume_command, str(folder)] if folder else task.command))
-    return 0 if args.dry_run else run_locally(tasks, args.workers)
+    if args.dry_run:
+        return 0
+    return (
+        run_in_slurm(tasks, args) if args.launcher == "slurm" else run_locally(tasks, args.workers)
+    )
 
 
 if __name__ == "__main__":

@@ -101,21 +101,29 @@ def main() -> None:
         "video_every": 1,
         "async_envs": False,
         "compile": False,
+        "num_levels": 0,  # Procgen: all levels, and not those of the training alone
+        "start_level": 0,
     }
     known = {name: value for name, value in settings.items() if hasattr(checkpoint["args"], name)}
     run_args = dataclasses.replace(checkpoint["args"], **known)
     script.check(dataclasses.replace(run_args, track=False))
-    device = script.setup_torch(run_args)
+    in_jax = hasattr(script, "setup_jax")
+    device = script.setup_jax(run_args) if in_jax else script.setup_torch(run_args)
     folder = args.run if args.run.is_dir() else args.run.parent
     videos = folder / time.strftime("videos/evaluation-%Y%m%d-%H%M%S")
     envs = script.make_envs(dataclasses.replace(run_args, num_envs=1, capture_video=False), videos)
-    agent = script.Agent(envs).to(device)
-    envs.close()
     try:
-        agent.load_state_dict(checkpoint["agent"])
-    except (KeyError, RuntimeError, TypeError, AttributeError):
+        if in_jax:
+            empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
+            agent = script.with_arrays(empty, checkpoint["agent"])
+        else:
+            agent = script.Agent(envs).to(device)
+            agent.load_state_dict(checkpoint["agent"])
+    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
         fail(f"{args.run} holds no agent that fits {script.__name__}.py and {run_args.env_id}")
-    script.torch.manual_seed(seed)
+    if not in_jax:  # there the seed is one of the arguments
+        script.torch.manual_seed(seed)
+    envs.close()
     returns = script.evaluate(agent, run_args, videos, args.greedy)
     for episode, episodic_return in enumerate(returns, start=1):
         print(f"episode {episode:3d}: return {episodic_return:g}")

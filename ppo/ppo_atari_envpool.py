@@ -105,7 +105,7 @@ class EnvPool:
             *(self.args.env_id, "gymnasium"),
             num_envs=self.args.num_envs,  # [core-1] vectorized
             num_threads=min(self.args.env_threads, self.args.num_envs),
-            seed=seed,
+            seed=seed % 2**31,
             noop_max=30,  # [atari-1] NoopReset
             frame_skip=4,  # [atari-2] MaxAndSkip
             episodic_life=True,  # [atari-3] EpisodicLife

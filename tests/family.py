@@ -29,6 +29,7 @@ class Script:
     adds: frozenset[str] = frozenset()  # units that the parent does not have
     removes: frozenset[str] = frozenset()  # units of the parent that this file does not have
     limits: Limits | None = None
+    loop_above: str = "rollout"  # the banner of `train` that the iteration loop stands above
     extras: tuple[
         str, ...
     ] = ()  # extras of pyproject.toml that its PEP 723 header adds to the base
@@ -178,7 +179,47 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("atari",),
     ),
-    "ppo_atari_multigpu.py": Script("ppo_atari.py", (10, 65), extras=("atari",)),
+    # Learning in parallel takes -9/+43. Of the rest 16 are the going on after a restart, 13 the
+    # choice of GPUs and backend, and 12 stop all processes together with what all have seen.
+    "ppo_atari_multigpu.py": Script(
+        "ppo_atari.py",
+        (16, 106),
+        differs=frozenset(
+            {
+                "Args",
+                "Logger.__init__",
+                "Logger.on_signal",
+                "backward",
+                "check",
+                "imports",
+                "main guard",
+                "ppo_loss",
+                "setup_torch",
+                "train: end",
+                "train: log",
+                "train: rollout",
+                "train: setup",
+                "train: update",
+            }
+        ),
+        adds=frozenset(
+            {
+                "LOCAL_RANK",
+                "LOCAL_WORLD_SIZE",
+                "Logger.agree",
+                "RANK",
+                "WORLD_SIZE",
+                "add_up",
+                "backend",
+                "earlier_run",
+                "from_first",
+                "gather",
+                "gpus",
+                "total",
+            }
+        ),
+        extras=("atari",),
+    ),
     # Of the lines that go, 61 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
@@ -200,21 +241,180 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("envpool",),
     ),
+    # Of the lines that go, 61 are the parent's wrappers and its make_envs; of those that come, 54
+    # make a vector of Procgen. The rest, -32/+70, is network, rewards, levels and defaults.
     "ppo_procgen.py": Script(
-        "ppo_atari.py", (50, 70), extras=("procgen",), requires_python="==3.11.*"
+        "ppo_atari.py",
+        (93, 124),
+        differs=frozenset(
+            {
+                "Agent.__init__",
+                "Agent.features",
+                "Args",
+                "Logger.finish",
+                "check",
+                "imports",
+                "make_envs",
+                "train: advantages",
+                "train: storage",
+            }
+        ),
+        adds=frozenset(
+            {
+                "Procgen",
+                "Procgen.__init__",
+                "Procgen.close",
+                "Procgen.reset",
+                "Procgen.step",
+                "Residual",
+                "Residual.__init__",
+                "Residual.forward",
+                "update_stats",
+            }
+        ),
+        removes=frozenset(
+            {
+                "EpisodicLife",
+                "EpisodicLife.reset",
+                "EpisodicLife.step",
+                "StartWith",
+                "StartWith.__init__",
+                "StartWith.reset",
+                "warp",
+            }
+        ),
+        extras=("procgen",),
+        requires_python="==3.11.*",
     ),
-    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (32, 50), extras=("pettingzoo",)),
+    # Of the lines that go, 54 are the parent's wrappers; 78 make rows of players of PettingZoo's
+    # games. SuperSuit's vector would take a few, but resets in the same step.
+    "ppo_pettingzoo_ma_atari.py": Script(
+        "ppo_atari.py",
+        (66, 114),
+        differs=frozenset(
+            {
+                "Agent.__init__",
+                "Agent.features",
+                "Args",
+                "Logger.__init__",
+                "Logger.checkpoint",
+                "Logger.scalars",
+                "check",
+                "imports",
+                "make_envs",
+            }
+        ),
+        adds=frozenset(
+            {
+                "Game",
+                "Game.__init__",
+                "Game.render",
+                "Game.reset",
+                "Game.step",
+                "Players",
+                "Players.__init__",
+                "Players.reset",
+                "Players.show",
+                "Players.step",
+            }
+        ),
+        removes=frozenset(
+            {
+                "EpisodicLife",
+                "EpisodicLife.reset",
+                "EpisodicLife.step",
+                "StartWith",
+                "StartWith.__init__",
+                "StartWith.reset",
+                "warp",
+            }
+        ),
+        extras=("pettingzoo",),
+    ),
     # Another framework: compared with its parent unit by unit, a line count would mean nothing.
     "ppo_atari_envpool_xla_jax.py": Script(
-        "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})
+        "ppo_atari_envpool.py",
+        None,
+        differs=frozenset(
+            {
+                "Agent",
+                "Agent.__init__",
+                "Agent.features",
+                "Agent.get_action",
+                "Agent.get_logprob_entropy_value",
+                "Agent.get_value",
+                "Args",
+                "EnvPool",
+                "EnvPool.__init__",
+                "EnvPool.reset",
+                "EnvPool.step",
+                "Logger.__init__",
+                "Logger.checkpoint",
+                "Logger.episodes",
+                "Logger.finish",
+                "Logger.scalars",
+                "Logger.write",
+                "backward",
+                "check",
+                "compute_gae",
+                "evaluate",
+                "imports",
+                "layer_init",
+                "load",
+                "main guard",
+                "ppo_loss",
+                "train: advantages",
+                "train: end",
+                "train: log",
+                "train: loop",
+                "train: rollout",
+                "train: setup",
+                "train: storage",
+                "train: update",
+            }
+        ),
+        adds=frozenset(
+            {
+                "EnvPool.film",
+                "Logger.add_event",
+                "Logger.histogram",
+                "Logger.on_duration",
+                "act",
+                "assess",
+                "flatten",
+                "gae_step",
+                "named",
+                "setup_jax",
+                "update",
+                "with_arrays",
+            }
+        ),
+        removes=frozenset({"compiled", "setup_torch"}),
+        extras=("envpool", "jax"),
+        without=frozenset({"torch"}),
     ),
     "ppo_atari_envpool_xla_jax_scan.py": Script(
         "ppo_atari_envpool_xla_jax.py",
         (55, 85),
+        differs=frozenset(
+            {
+                "compute_gae",
+                "train: advantages",
+                "train: end",
+                "train: log",
+                "train: loop",
+                "train: rollout",
+                "train: setup",
+                "train: storage",
+                "train: update",
+            }
+        ),
+        removes=frozenset({"gae_step"}),
+        loop_above="log",  # the rest of an iteration is one function, defined above the loop
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
 }
 
 # Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.
-PROGRAMS: dict[str, tuple[str, ...]] = {"evaluate.py": ()}
+PROGRAMS: dict[str, tuple[str, ...]] = {"evaluate.py": (), "league.py": ("league", "pettingzoo")}

@@ -1,18 +1,23 @@
 """The benchmark runner, driven with a tiny training script, and the plots of synthetic runs."""
 
+import contextlib
 import csv
 import fcntl
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import slurm
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -200,6 +205,7 @@ def test_run_of_another_process_is_left_alone(fake):
         (("--env-ids", "A-v0"), "no-such-program FAKE", "cannot run no-such-program"),
         (("--env-ids", "A-v0"), "python FAKE --seed=3", "must not contain --seed"),
         (("--env-ids", "A-v0", "--runs-dir", "FAKE"), "", "is not a folder"),
+        (("--env-ids", "A-v0", "--gpus", "1"), "", "--hours need --launcher slurm"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message, monkeypatch, capsys):
@@ -222,6 +228,117 @@ def test_settings_ignore_where_a_run_is_kept():
     settings = load("run").settings
     argv = ["--runs-dir=a", "--gamma", "0.9", "--resume", "b", "--runs_dir", "c", "--seed", "1"]
     assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
+
+
+# ------ SLURM ------
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    if reason := slurm.why_not():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        try:
+            environment = stack.enter_context(slurm.cluster(tmp_path_factory.mktemp("slurm")))
+        except RuntimeError as error:
+            pytest.skip(str(error))
+        yield environment
+
+
+@pytest.fixture
+def in_slurm(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The flag for it; the processes that are started find the cluster."""
+    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    return ("--launcher", "slurm")
+
+
+def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm):
+    flags = ("--env-ids", "A-v0", "Fail-v0", "--num-seeds", "2", "--workers", "3", *in_slurm)
+    first = run(fake, *flags, "--partition", "gpu", "--gpus", "1", "--cpus", "2", "--hours", "0.5")
+    assert first.returncode == 1, first.stderr
+    assert "4 runs: 2 done, 0 skipped, 2 failed" in first.stdout
+    assert "FAILED   Fail-v0 seed 1: exit code 1" in first.stderr
+    assert "  | line 49\n  | RuntimeError: the loss is not finite" in first.stderr
+    (asked,) = (fake.parent / "runs" / "logs" / "slurm").glob("*_submission.sh")
+    wanted = {"array": "0-3%3", "partition": "gpu", "gpus-per-node": 1, "cpus-per-task": 2}
+    for flag, value in (wanted | {"time": 30}).items():
+        assert f"#SBATCH --{flag}={value}\n" in asked.read_text()
+    names = {folder.name.split("__")[0] for folder in folders(fake)}
+    assert len(folders(fake)) == 4 and names == {"A-v0", "Fail-v0"}
+
+    fake.write_text(FAKE.replace('startswith("Fail")', 'startswith("Never")'))
+    again = run(fake, *flags)
+    assert again.returncode == 0, again.stderr
+    assert "2 done, 2 skipped, 0 failed" in again.stdout and len(folders(fake)) == 4
+    assert "4 skipped" in run(fake, *flags).stdout
+
+
+def test_slurm_runs_that_are_stopped_save_and_are_resumed(fake, in_slurm):
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "3", "--workers", "2", *in_slurm)
+    process = subprocess.Popen(runner(fake, *flags), stdout=subprocess.PIPE, text=True)
+    wait_until_running(fake, 2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command again goes on" in output and "3 stopped" in output
+    assert [(folder / "signals.txt").read_text() for folder in folders(fake)] == ["1", "1"]
+    cut_off = folders(fake)
+    fake.write_text(FAKE.replace('startswith("Slow")', 'startswith("Never")'))
+    again = run(fake, *flags)
+    assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
+    assert all(starts(folder)[1].startswith(f"--resume {folder}") for folder in cut_off)
+
+
+def test_slurm_run_that_reaches_the_time_limit_goes_on_in_another_job(fake, in_slurm, cluster):
+    """SLURM warns all processes of a job some time before. Only ours may take notice."""
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "1", *in_slurm)
+    process = subprocess.Popen(runner(fake, *flags), stdout=subprocess.PIPE, text=True)
+    wait_until_running(fake, 1)
+    job = slurm.ask("squeue", "--noheader", "--format=%i", env=cluster).strip()
+    slurm.ask("scancel", "--signal=USR2", job, env=cluster)
+    output, _ = process.communicate(timeout=50)
+    assert process.returncode == 0 and "1 done" in output
+    (folder,) = folders(fake)
+    assert (folder / "signals.txt").read_text() == "1"
+    assert len(starts(folder)) == 2 and starts(folder)[1].startswith(f"--resume {folder}")
+
+
+def test_slurm_job_without_a_result_is_a_failure(fake, in_slurm, cluster, monkeypatch, capsys):
+    """As when a machine of the cluster is gone."""
+    module = load("run")
+    cloudpickle = pytest.importorskip("cloudpickle")
+    cloudpickle.register_pickle_by_value(module)  # as of a program, which this is not here
+    monkeypatch.setattr(module, "LOST", 1)
+    monkeypatch.setattr(
+        sys, "argv", runner(fake, "--env-ids", "Slow-v0", "--num-seeds", "1", *in_slurm)[1:]
+    )
+
+    def kill() -> None:
+        wait_until_running(fake, 1)
+        its_name = f"submitit.core._submit {fake.parent}"
+        for pid in slurm.ask("pgrep", "-f", its_name, env=cluster).split():
+            os.kill(int(pid), signal.SIGKILL)
+
+    hangup = signal.getsignal(signal.SIGHUP)
+    (killer := threading.Thread(target=kill)).start()
+    try:
+        assert module.main() == 1
+    finally:
+        killer.join()
+        cloudpickle.unregister_pickle_by_value(module)
+        signal.signal(signal.SIGHUP, hangup)
+    assert "ended without a result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--partition", "nowhere"), ("--gpus", "7")])
+def test_what_slurm_refuses_is_told_and_exit_code_2(fake, in_slurm, flags):
+    result = run(fake, "--env-ids", "A-v0", *in_slurm, *flags)
+    assert result.returncode == 2 and not folders(fake) and "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: sbatch: ")
+
+
+def test_without_slurm_it_is_said(fake, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    result = run(fake, "--env-ids", "A-v0", "--launcher", "slurm")
+    assert result.returncode == 2 and "there is no sbatch on this machine" in result.stderr
 
 
 # ------ plots ------

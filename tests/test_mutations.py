@@ -432,7 +432,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "atari-9",
             "from 0 to 255",
             "test_atari.py scaled_to_1",
-            {"self.network(obs / 255.0)": "self.network(obs / 1.0)"},
+            {"channels_last) / 255.0": "channels_last) / 1.0"},
         ),
     ],
     "ppo_atari_lstm.py": [
@@ -446,7 +446,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "atari-9",
             "from 0 to 255",
             "test_atari_lstm.py scaled_to_1",
-            {"self.network(obs / 255.0)": "self.network(obs / 1.0)"},
+            {"channels_last) / 255.0": "channels_last) / 1.0"},
         ),
         Mutation(
             "lstm-1",
@@ -477,6 +477,89 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "from zero",
             "test_atari_lstm.py first_ratio",
             {'mb["obs"], first, starts)': 'mb["obs"], first * 0, starts)'},
+        ),
+    ],
+    "ppo_atari_multigpu.py": [
+        Mutation(
+            "aux-2",
+            "each process by itself",
+            "test_multigpu.py all_rows",
+            {"add_up(agent, stats)  # [aux-2]": "pass  # [aux-2]"},
+        ),
+        Mutation(
+            "aux-2",
+            "clipped before it is added up",
+            "test_multigpu.py all_rows",
+            {
+                "    add_up(agent, stats)  # [aux-2] parallelized gradient update\n": "",
+                "# [core-11] global": "#\n    add_up(agent, stats)  # [aux-2]",
+            },
+        ),
+        Mutation(
+            "aux-2",
+            "mean of the processes' means",
+            "test_multigpu.py all_rows",
+            {'total(mb["valid"].sum())': 'mb["valid"].sum()'},
+        ),
+        Mutation(
+            "aux-2",
+            "advantages centered by each process",
+            "test_multigpu.py all_rows",
+            {"advantages - total(weight @ advantages)": "advantages - weight @ advantages"},
+        ),
+        Mutation(
+            "aux-2",
+            "advantages scaled by each process",
+            "test_multigpu.py all_rows",
+            {"total(weight @ centered**2)": "(weight @ centered**2)"},
+        ),
+        Mutation(
+            "aux-2",
+            "statistics of the own rows, with which --target-kl parts the processes",
+            "test_multigpu.py all_rows",
+            {"is not None), *stats.values()]": "is not None)]"},
+        ),
+        Mutation(
+            "aux-2",
+            "initial weights of its own",
+            "test_multigpu.py same_weights",
+            {"dist.broadcast(weight, 0)": "pass"},
+        ),
+        Mutation(
+            "aux-2",
+            "the same games and actions",
+            "test_multigpu.py same_weights",
+            {"seed=args.seed + RANK * args.num_envs)": "seed=args.seed)"},
+        ),
+        Mutation(
+            "aux-2",
+            "the same actions after a restart",
+            "test_multigpu.py same_weights",
+            {"torch.manual_seed(args.seed + log.global_step)": "pass"},
+        ),
+        Mutation(
+            "aux-2",
+            "steps of one process",
+            "test_multigpu.py equals_the_parents",
+            {"global_step += args.num_envs * WORLD_SIZE": "global_step += args.num_envs"},
+        ),
+        Mutation(
+            "aux-2",
+            "episodes of one process",
+            "test_multigpu.py equals_the_parents",
+            {"sorted(e for part in ended for e in part)": "sorted(ended[0])"},
+        ),
+        Mutation(
+            "aux-2",
+            "stops alone",
+            "test_multigpu.py signal_to_one",
+            {"self.exit_code = max(asked)": "self.exit_code = self.asked"},
+        ),
+        Mutation(
+            "aux-2",
+            "leaves while the first process still saves",
+            "test_multigpu.py signal_to_one",
+            {"gather()  # who leaves": "# who leaves"},
         ),
     ],
     "ppo_atari_envpool.py": [
@@ -527,6 +610,458 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "three frames",
             "test_atari_envpool.py asked_for",
             {"stack_num=4": "stack_num=3"},
+        ),
+    ],
+    "ppo_procgen.py": [
+        Mutation(
+            "core-1",
+            "one environment",
+            "test_procgen.py asked_for",
+            {"*(self.args.num_envs, self.args.env_id),": "*(1, self.args.env_id),"},
+        ),
+        Mutation(
+            "core-2",
+            "blocks as large as other layers",
+            "test_procgen.py orthogonal",
+            {"std = 6**-0.25": "std = 1.0"},
+        ),
+        Mutation(
+            "core-2",
+            "blocks without their input",
+            "test_procgen.py impala_cnn",
+            {"return x + self.branch(x)": "return self.branch(x)"},
+        ),
+        Mutation(
+            "core-2",
+            "fewer channels",
+            "test_procgen.py impala_cnn",
+            {"((3, 16), (16, 32), (32, 32))": "((3, 16), (16, 16), (16, 32))"},
+        ),
+        Mutation(
+            "core-7",
+            "rows after an end left out",
+            "test_procgen.py learned_from",
+            {"valid = np.ones_like(goes_on)": "valid = goes_on"},
+        ),
+        Mutation(
+            "core-12",
+            "scores counted on over an end",
+            "test_procgen.py whole_episodes or logged_scores",
+            {"self.totals = self.totals * ~over": "pass"},
+        ),
+        Mutation(
+            "core-12",
+            "evaluated on the levels of the training alone",
+            "test_procgen.py all_levels",
+            {"replace(self.args, num_levels=0, start_level=0)": "self.args"},
+        ),
+        Mutation(
+            "core-12",
+            "levels of the training not evaluated",
+            "test_procgen.py all_levels",
+            {"known = evaluate(self.agent, self.args": "known = evaluate(self.agent, all_levels"},
+        ),
+        Mutation(
+            "atari-9",
+            "from 0 to 255",
+            "test_procgen.py scaled_to_1",
+            {"obs.permute(0, 3, 1, 2) / 255.0": "obs.permute(0, 3, 1, 2) / 1.0"},
+        ),
+        Mutation(
+            "continuous-8",
+            "not scaled",
+            "test_procgen.py scaled_and_clipped",
+            {"rewards /= max(agent.return_stats[2].item(), 1e-4)": "pass"},
+        ),
+        Mutation(
+            "continuous-8",
+            "with another discount factor",
+            "test_procgen.py scaled_and_clipped",
+            {"args.gamma * discounted[t - 1]": "0.99 * discounted[t - 1]"},
+        ),
+        Mutation(
+            "continuous-8",
+            "summed on over an end",
+            "test_procgen.py scaled_and_clipped",
+            {"discounted[t - 1] * goes_on[t]": "discounted[t - 1]"},
+        ),
+        Mutation(
+            "continuous-8",
+            "an end forgotten where a rollout begins",
+            "test_procgen.py scaled_and_clipped",
+            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+        ),
+        Mutation(
+            "continuous-9",
+            "not clipped",
+            "test_procgen.py scaled_and_clipped",
+            {"rewards.clip(-10, 10, out=rewards)": "pass"},
+        ),
+        Mutation(
+            "deviation statistics once per rollout",
+            "never",
+            "test_procgen.py scaled_and_clipped",
+            {"update_stats(agent.return_stats, sums)": "pass"},
+        ),
+        Mutation(
+            "deviation truncated episodes bootstrapped",
+            "an end counts as a time limit",
+            "test_procgen.py learned_from",
+            {"over, np.zeros_like(over), infos": "np.zeros_like(over), over, infos"},
+        ),
+    ],
+    "ppo_pettingzoo_ma_atari.py": [
+        Mutation(
+            "core-1",
+            "one game",
+            "test_pettingzoo.py stay_aligned",
+            {"envs = vector_env(env_fns,": "envs = vector_env(env_fns[:1],"},
+        ),
+        Mutation(
+            "core-1",
+            "reset in the same step",
+            "test_pettingzoo.py stay_aligned",
+            {'autoreset_mode="NextStep"': 'autoreset_mode="SameStep"'},
+        ),
+        Mutation(
+            "core-1",
+            "a row of the actions for each player, not for each game",
+            "test_pettingzoo.py stay_aligned",
+            {
+                "self.env.step(actions.reshape(-1, self.players))": (
+                    "self.env.step(actions.reshape(self.players, -1).T)"
+                )
+            },
+        ),
+        Mutation(
+            "core-1",
+            "all are the first player",
+            "test_pettingzoo.py stay_aligned or rows_equal",
+            {
+                "self.obs[:, range(self.players), range(4, 4 + self.players)] = 1": (
+                    "self.obs[:, :, 4] = 1"
+                )
+            },
+        ),
+        Mutation(
+            "core-1",
+            "reset steps counted",
+            "test_pettingzoo.py stay_aligned",
+            {"self.length + ~self.done": "self.length + 1"},
+        ),
+        Mutation(
+            "core-1",
+            "points and steps of all games so far",
+            "test_pettingzoo.py stay_aligned",
+            {
+                "self.points, self.length = self.points * ~ended, self.length * ~ended": (
+                    "self.length = self.length * 1"
+                )
+            },
+        ),
+        Mutation(
+            "core-1",
+            "points of the other players",
+            "test_pettingzoo.py statistics_of_each",
+            {"{i % self.agent.players}": "{(i + 1) % self.agent.players}"},
+        ),
+        Mutation(
+            "atari-2",
+            "every second frame",
+            "test_pettingzoo.py rows_equal",
+            {"frame_skip_v0(env, 4)": "frame_skip_v0(env, 2)"},
+        ),
+        Mutation(
+            "atari-2",
+            "the last frame alone",
+            "test_pettingzoo.py rows_equal",
+            {"max_observation_v0(env, 2)": "max_observation_v0(env, 1)"},
+        ),
+        Mutation(
+            "atari-5",
+            "nearest pixel",
+            "test_pettingzoo.py rows_equal",
+            {"resize_v1(env, 84, 84)": "resize_v1(env, 84, 84, False)"},
+        ),
+        Mutation(
+            "atari-6",
+            "the game's own points",
+            "test_pettingzoo.py rows_equal or stay_aligned",
+            {"np.sign(": "np.asarray("},
+        ),
+        Mutation(
+            "atari-6",
+            "clipped points reported",
+            "test_pettingzoo.py stay_aligned",
+            {'"r": self.points.ravel()': '"r": np.sign(self.points).ravel()'},
+        ),
+        Mutation(
+            "atari-7",
+            "the newest frame first",
+            "test_pettingzoo.py rows_equal",
+            {
+                "supersuit.frame_stack_v1(env, 4)": (
+                    "gym.wrappers.TransformObservation("
+                    "supersuit.frame_stack_v1(env, 4), lambda x: x[..., ::-1], None)"
+                )
+            },
+        ),
+        Mutation(
+            "atari-9",
+            "planes of players divided, too",
+            "test_pettingzoo.py pixels_scaled",
+            {"/ self.scale  # [atari-9]": "/ 255.0  # [atari-9]"},
+        ),
+        Mutation(
+            "atari-9",
+            "from 0 to 255",
+            "test_pettingzoo.py pixels_scaled",
+            {"/ self.scale  # [atari-9]": "/ 1.0  # [atari-9]"},
+        ),
+        Mutation(
+            RESETS,
+            "what a player who is out would do",
+            "test_pettingzoo.py without_a_choice or stays_out",
+            {"terminated.get(player, True)": "terminated.get(player, False)"},
+        ),
+        Mutation(
+            BOOTSTRAP,
+            "a time limit counts as an end",
+            "test_pettingzoo.py time_limit",
+            {'infos["out"].ravel(), truncated.ravel()': "self.done.ravel(), truncated.ravel()"},
+        ),
+    ],
+    "league.py": [
+        Mutation(
+            "league",
+            "always on the same side",
+            "test_league.py swap",
+            {
+                "np.add.outer(np.arange(games), np.arange(players))": (
+                    "np.add.outer(0 * np.arange(games), np.arange(players))"
+                )
+            },
+        ),
+        Mutation(
+            "league",
+            "the next game's points count",
+            "test_league.py swap_sides",
+            {"points[~over] = so_far[~over]": "points[:] = so_far"},
+        ),
+        Mutation(
+            "league",
+            "rated in the order of the games",
+            "test_league.py order_of_games",
+            {"random.Random(seed + order).sample(games, len(games))": "games"},
+        ),
+        Mutation(
+            "league",
+            "fewer points win",
+            "test_league.py wins_more",
+            {"scores=[mine, theirs]": "scores=[theirs, mine]"},
+        ),
+        Mutation(
+            "league",
+            "not every pair",
+            "test_league.py every_other",
+            {"itertools.combinations(range(len(entrants)), 2)": "itertools.pairwise(range(4))"},
+        ),
+        Mutation(
+            "league",
+            "checkpoints in the order of their names",
+            "test_league.py evenly",
+            {"files.sort(key=lambda file: int(file.stem[11:]))": "files.sort()"},
+        ),
+    ],
+    "ppo_atari_envpool_xla_jax.py": [
+        Mutation(
+            "core-1",
+            "one environment",
+            "test_jax.py asked_for",
+            {"num_envs=self.args.num_envs,": "num_envs=1,"},
+        ),
+        Mutation(
+            "core-2",
+            "Flax's own initial weights",
+            "test_jax.py orthogonal and loop",
+            {"layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)": "pass"},
+        ),
+        Mutation(
+            "core-2",
+            "one scale for all layers",
+            "test_jax.py orthogonal and loop",
+            {"nnx.initializers.orthogonal(std)": "nnx.initializers.orthogonal(2**0.5)"},
+        ),
+        Mutation("core-3", "eps 1e-8", "test_jax.py adams and loop", {"eps=1e-5": "eps=1e-8"}),
+        Mutation(
+            "core-4",
+            "constant learning rate",
+            "test_jax.py learning_rate and loop",
+            {"= remaining * args.learning_rate": "= args.learning_rate"},
+        ),
+        Mutation(
+            "core-5",
+            "one-step errors",
+            "test_jax.py advantages_equal and loop",
+            {"advantages.insert(0, lastgaelam)": "advantages.insert(0, deltas[t])"},
+        ),
+        Mutation(
+            "core-5",
+            "backwards",
+            "test_jax.py advantages_equal and loop",
+            {"advantages.insert(0, lastgaelam)": "advantages.append(lastgaelam)"},
+        ),
+        Mutation(
+            "core-6",
+            "one full batch",
+            "test_jax.py partition and loop",
+            {"jnp.split(shuffled, args.num_minibatches)": "jnp.split(shuffled, 1)"},
+        ),
+        Mutation(
+            "core-6",
+            "not shuffled",
+            "test_jax.py partition and loop",
+            {"jnp.split(shuffled,": "jnp.split(jnp.sort(shuffled),"},
+        ),
+        Mutation(
+            "core-7",
+            "not normalized",
+            "test_jax.py loss_statistics and loop",
+            {"advantages = centered / (std + 1e-8)": "pass"},
+        ),
+        Mutation(
+            "core-8",
+            "not clipped",
+            "test_jax.py loss_statistics and loop",
+            {"-(weight @ gain)": "-(weight @ (ratio * advantages))"},
+        ),
+        Mutation(
+            "core-9",
+            "not clipped",
+            "test_jax.py loss_statistics and loop",
+            {"v_error = jnp.maximum(v_error, v_clipped_error)": "pass"},
+        ),
+        Mutation(
+            "core-10",
+            "entropy is punished",
+            "test_jax.py loss_statistics and loop",
+            {"pg_loss - args.ent_coef": "pg_loss + args.ent_coef"},
+        ),
+        Mutation(
+            "core-11",
+            "not clipped",
+            "test_jax.py clipped_gradient and loop",
+            {"lambda g: g * scale": "lambda g: g"},
+        ),
+        Mutation(
+            "core-12",
+            "no debug variables",
+            "test_jax.py loss_statistics and loop",
+            {"stats = {  # [core-12]": "stats = {} and {  # [core-12]"},
+        ),
+        Mutation(
+            "core-12",
+            "wrong sign of a divergence",
+            "test_jax.py loss_statistics and loop",
+            {"weight @ -logratio": "weight @ logratio"},
+        ),
+        Mutation(
+            "atari-3",
+            "whole games",
+            "test_jax.py asked_for",
+            {"episodic_life=True": "episodic_life=False"},
+        ),
+        Mutation(
+            "atari-8",
+            "another activation",
+            "test_jax.py clipped_gradient and loop",
+            {
+                "nnx.relu, flatten": "nnx.tanh, flatten",
+                "= nnx.Sequential(  # [atari-8]": "= (nnx.Sequential)(  # [atari-8]",
+            },
+        ),
+        Mutation(
+            "atari-9",
+            "from 0 to 255",
+            "test_jax.py clipped_gradient and loop",
+            {"obs.transpose(0, 2, 3, 1) / 255.0": "obs.transpose(0, 2, 3, 1) / 1.0"},
+        ),
+        Mutation(
+            "aux-3",
+            "never stopped",
+            "test_jax.py target_kl and loop",
+            {"break  # [aux-3]": "pass  # [aux-3]"},
+        ),
+        Mutation(
+            BOOTSTRAP,
+            "a time limit counts as an end",
+            "test_jax.py advantages_equal and loop",
+            {"values[1:] * ~terminated": "values[1:] * ~(terminated | truncated)"},
+        ),
+        Mutation(
+            RESETS,
+            "learned from",
+            "test_jax.py rows_are_paired and loop",
+            {"valid, last_done = ~done[:-1], done[-1:]": "valid = jnp.ones_like(done[:-1])"},
+        ),
+        Mutation(
+            RESETS,
+            "forgotten where a rollout begins",
+            "test_jax.py rows_are_paired and loop",
+            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+        ),
+    ],
+    "ppo_atari_envpool_xla_jax_scan.py": [
+        Mutation(
+            "core-4",
+            "constant learning rate",
+            "test_jax.py learning_rate and scan",
+            {"= remaining * args.learning_rate": "= args.learning_rate"},
+        ),
+        Mutation(
+            "core-5",
+            "one-step errors",
+            "test_jax.py advantages_equal and scan",
+            {"jax.lax.scan(gae_step, *steps, reverse=True)[1]": "deltas"},
+        ),
+        Mutation(
+            "core-5",
+            "forwards",
+            "test_jax.py advantages_equal and scan",
+            {"reverse=True)[1]": "reverse=False)[1]"},
+        ),
+        Mutation(
+            "core-6",
+            "one full batch",
+            "test_jax.py partition and scan",
+            {"shuffled.reshape(args.num_minibatches, -1)": "shuffled.reshape(1, -1)"},
+        ),
+        Mutation(
+            "core-6",
+            "not shuffled",
+            "test_jax.py partition and scan",
+            {"= shuffled.reshape(": "= jnp.sort(shuffled).reshape("},
+        ),
+        Mutation(
+            "aux-3",
+            "never stopped",
+            "test_jax.py target_kl and scan",
+            {"kl > (args.target_kl or jnp.inf)": "kl > jnp.inf"},
+        ),
+        Mutation(
+            "aux-3",
+            "one epoch too late",
+            "test_jax.py target_kl and scan",
+            {
+                "partial(jnp.where, stopped)": "partial(jnp.where, False)",
+                "stop = kl >": "stop = kl * 1 >",
+            },
+        ),
+        Mutation(
+            RESETS,
+            "forgotten where a rollout begins",
+            "test_jax.py rows_are_paired and scan",
+            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
         ),
     ],
 }

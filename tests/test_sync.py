@@ -281,6 +281,15 @@ def test_broken_anatomy_is_found(old: str, new: str, complaint: str):
     assert complaint in check_anatomy(PARENT.replace(old, new), ROW)[0]
 
 
+def test_the_loop_may_stand_elsewhere_where_the_table_says_so():
+    loop = "    for iteration in range(1, 3):\n"
+    moved = PARENT.replace(loop, "    def iterate(iteration):\n")
+    moved = moved.replace("        # ------ log", f"{loop}        # ------ log")
+    assert check_anatomy(moved, replace(ROW, loop_above="log")) == []
+    assert "the anatomy is" in check_anatomy(moved, ROW)[0]
+    assert "the anatomy is" in check_anatomy(PARENT, replace(ROW, loop_above="log"))[0]
+
+
 def test_line_limits():
     fits = Limits(above_plumbing=71, total=79, loop=13)
     assert check_anatomy(PARENT, replace(ROW, limits=fits)) == []

@@ -1,0 +1,238 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
+#     "tensorboard>=2.19", "torch>=2.11", "tyro>=0.9.20", "wandb>=0.21",
+#     "ale-py>=0.12", "pettingzoo[atari]>=1.27", "supersuit>=3.11",
+#     "matplotlib>=3.9", "openskill>=6"]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""A league of the checkpoints of ppo_pettingzoo_ma_atari.py: every one plays every other.
+
+    uv run ppo/league.py runs/pong_v3__ppo_pettingzoo_ma_atari__1__20261120-101500
+    uv run ppo/league.py runs/... runs/... --checkpoints 5 --games 4
+
+In self-play the score says nothing: who plays against itself wins as much as it loses. Here the
+checkpoints that a run kept with --keep-checkpoints, or several runs, play each other, on both sides
+of the game, and get ratings from the results. Prints a table and writes league.csv and league.png
+(rating over training steps) into the folder of the first run. Nothing that a run contains is
+executed.
+"""
+
+import csv
+import dataclasses
+import importlib.util
+import itertools
+import random
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import tyro
+from openskill.models import PlackettLuce
+
+SCRIPT = Path(__file__).resolve().with_name("ppo_pettingzoo_ma_atari.py")
+ORDERS = 100  # in which the same games are rated
+
+
+@dataclasses.dataclass
+class Args:
+    runs: tyro.conf.Positional[list[Path]]  # run folders whose checkpoints play each other
+    checkpoints: int = 0  # of each run that take part, evenly spaced; 0: all
+    games: int = 1  # games of each two checkpoints on each side
+    max_steps: int = 20_000  # steps after which a game is stopped and counts as it stands
+    greedy: bool = False  # most probable actions instead of sampled ones
+    seed: int = 1  # of the games and the sampling
+    device: str = "cpu"  # cpu, cuda, cuda:1, mps
+    out: Path | None = None  # folder for league.csv and league.png; the first run's if not given
+    script: Path = SCRIPT  # script that made the runs; it is executed
+
+
+@dataclasses.dataclass
+class Entrant:
+    """A checkpoint, what it has achieved, and how it is rated (on openskill's scale)."""
+
+    run: Path
+    step: int
+    agent: Any
+    won: int = 0
+    drawn: int = 0
+    lost: int = 0
+    rating: float = 0.0
+    uncertainty: float = 0.0  # standard deviation of the rating
+
+
+def fail(message: str) -> NoReturn:
+    """One line, exit code 2."""
+    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def import_script(script: Path) -> ModuleType:
+    """The module of the script that made the runs."""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    if not script.is_file() or spec is None or spec.loader is None:
+        fail(f"no script at {script}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[script.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def kept_checkpoints(run: Path, most: int) -> list[Path]:
+    """Files of the checkpoints that a run kept, in the order of their steps.
+
+    most: how many are wanted, the first, the last and evenly many between them; 0: all of them.
+    """
+    files = [file for file in run.glob("checkpoint-*.pt") if file.stem[11:].isdigit()]
+    files.sort(key=lambda file: int(file.stem[11:]))
+    if not most or most >= len(files):
+        return files
+    return [files[round(i * (len(files) - 1) / (most - 1))] for i in range(most)]
+
+
+@torch.no_grad()
+def play(envs: Any, agents: tuple[Any, Any], args: Args) -> np.ndarray:
+    """Points of both agents in each game: (games, 2).
+
+    envs: the games, as rows of their players. The first agent has the first, third, ... player of
+    the first, third, ... game and the second, fourth, ... player of the others: they swap sides.
+    """
+    games, players = len(envs.obs), envs.players
+    owner = np.add.outer(np.arange(games), np.arange(players)) % 2  # of each player of each game
+    device = next(agents[0].parameters()).device
+    torch.manual_seed(args.seed)
+    obs, _ = envs.reset(seed=args.seed)
+    points, over = np.zeros((games, players)), np.zeros(games, bool)
+    for _ in range(args.max_steps):
+        actions = np.zeros(games * players, int)
+        for i, agent in enumerate(agents):
+            own = owner.ravel() == i
+            x = agent.features(torch.from_numpy(obs[own]).to(device))
+            actions[own] = agent.get_action(x, args.greedy).cpu().numpy()
+        obs, _, _, _, infos = envs.step(actions)
+        ended = infos.get("_episode", np.zeros(games * players, bool)).reshape(games, players)[:, 0]
+        so_far = infos["episode"]["r"].reshape(games, players) if ended.any() else envs.points
+        points[~over] = so_far[~over]  # of a game that goes on, or has just ended
+        over |= ended
+        if over.all():
+            break
+    return np.stack([(points * (owner == i)).sum(1) for i in (0, 1)], 1)
+
+
+def rate(entrants: list[Entrant], results: list[tuple[int, int, np.ndarray]], seed: int) -> None:
+    """Fills in wins, losses and ratings: those of openskill's Plackett-Luce model.
+
+    results: indices of two entrants and their points, (games, 2). Ratings are updated game by game
+    and would depend on the order; the games have none, so they are means over shuffled orders.
+    """
+    games = [(a, b, *row) for a, b, points in results for row in points.tolist()]
+    for a, b, mine, theirs in games:
+        for entrant, gap in ((entrants[a], mine - theirs), (entrants[b], theirs - mine)):
+            entrant.won += gap > 0
+            entrant.drawn += gap == 0
+            entrant.lost += gap < 0
+    model = PlackettLuce(tau=0)  # the entrants do not change from game to game
+    ratings = []
+    for order in range(ORDERS):
+        players = [model.rating() for _ in entrants]
+        for a, b, mine, theirs in random.Random(seed + order).sample(games, len(games)):
+            teams = model.rate([[players[a]], [players[b]]], scores=[mine, theirs])
+            (players[a],), (players[b],) = teams
+        ratings.append([(player.mu, player.sigma) for player in players])
+    for entrant, (mu, sigma) in zip(entrants, np.mean(ratings, 0).tolist(), strict=True):
+        entrant.rating, entrant.uncertainty = mu, sigma
+
+
+def draw(entrants: list[Entrant], title: str, file: Path) -> None:
+    """Rating over training steps, with its uncertainty, a curve for each run."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for run in dict.fromkeys(entrant.run for entrant in entrants):
+        own = [entrant for entrant in entrants if entrant.run == run]
+        errors = [entrant.uncertainty for entrant in own]
+        steps, ratings = [entrant.step for entrant in own], [entrant.rating for entrant in own]
+        axes.errorbar(steps, ratings, errors, marker="o", capsize=3, label=run.resolve().name)
+    axes.set(xlabel="training steps", ylabel="rating in the league", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Loads the checkpoints, lets them play, rates them, prints and writes the results."""
+    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    for name, least in (("games", 1), ("max_steps", 1), ("seed", 0), ("checkpoints", 0)):
+        if getattr(args, name) < least:
+            fail(f"--{name.replace('_', '-')} starts at {least}")
+    if args.checkpoints == 1:
+        fail("--checkpoints must be 0, for all, or at least 2: nobody plays alone")
+    files = [(run, file) for run in args.runs for file in kept_checkpoints(run, args.checkpoints)]
+    for run in args.runs:
+        if run not in {owner for owner, _ in files}:
+            fail(f"{run} has no checkpoint-<step>.pt: train with --keep-checkpoints")
+    if len(files) < 2:
+        fail(f"{args.runs[0]} has one checkpoint only: a league needs two")
+    out = args.out or args.runs[0]
+    if out.exists() and not out.is_dir():
+        fail(f"--out: {out} is not a folder")
+
+    script = import_script(args.script)
+    states = [script.load(file) for _, file in files]
+    env_ids = {state["args"].env_id for state in states}
+    if len(env_ids) > 1:
+        fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
+    settings = {"seed": args.seed, "device": args.device, "track": False, "capture_video": False}
+    run_args = dataclasses.replace(states[0]["args"], **settings)
+    script.check(run_args)
+    device = script.setup_torch(run_args)
+    envs = script.make_envs(dataclasses.replace(run_args, num_envs=1), out)
+    num_envs = 2 * args.games * envs.players
+    envs.close()
+    envs = script.make_envs(dataclasses.replace(run_args, num_envs=num_envs), out)
+    entrants = []
+    for (run, file), state in zip(files, states, strict=True):
+        agent = script.Agent(envs).to(device)
+        try:
+            agent.load_state_dict(state["agent"])
+            entrants.append(Entrant(run, int(state["global_step"]), agent))
+        except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+            fail(f"{file} holds no agent that fits {args.script.name} and {run_args.env_id}")
+
+    pairs = list(itertools.combinations(range(len(entrants)), 2))
+    results, start = [], time.monotonic()
+    for number, (a, b) in enumerate(pairs, start=1):
+        points = play(envs, (entrants[a].agent, entrants[b].agent), args)
+        results.append((a, b, points))
+        left = (time.monotonic() - start) / number * (len(pairs) - number) / 60
+        shown = ", ".join(f"{mine:g}:{theirs:g}" for mine, theirs in points)
+        steps = f"{entrants[a].step:,} against {entrants[b].step:,}"
+        print(f"{number} of {len(pairs)}: {steps} steps: {shown}; {left:.1f} min left", flush=True)
+    envs.close()
+    rate(entrants, results, args.seed)
+
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "league.csv", "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["run", "step", "rating", "uncertainty", "won", "drawn", "lost"])
+        for e in entrants:
+            ratings = [f"{e.rating:.2f}", f"{e.uncertainty:.2f}"]
+            writer.writerow([e.run.resolve().name, e.step, *ratings, e.won, e.drawn, e.lost])
+    draw(entrants, f"{run_args.env_id}: every checkpoint against every other", out / "league.png")
+    print("\n|   rating   |      steps | won | drawn | lost | run\n|---|---:|---:|---:|---:|---|")
+    for e in sorted(entrants, key=lambda entrant: -entrant.rating):
+        cells = f"| {e.rating:4.1f} ± {e.uncertainty:.1f} | {e.step:10,} | {e.won:3} | {e.drawn:5}"
+        print(f"{cells} | {e.lost:4} | {e.run.resolve().name}")
+    print(f"\n{out / 'league.csv'}\n{out / 'league.png'}")
+
+
+if __name__ == "__main__":
+    main()

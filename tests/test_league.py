@@ -1,0 +1,254 @@
+"""league.py: who plays whom on which side, what counts, and how it is rated."""
+
+import csv
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import parallel_game
+import pytest
+import torch
+from parallel_game import Toy
+from scripts import load_script, train
+from torch import Tensor, nn
+
+pytest.importorskip("openskill", reason="needs the extra `league`")
+pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
+league = load_script("league.py")
+script = load_script("ppo_pettingzoo_ma_atari.py")
+FLAGS = {"env_id": "toy_v0", "num_envs": 2, "num_steps": 8, "total_timesteps": 48}
+FLAGS |= {"torch_threads": 1, "num_minibatches": 1, "update_epochs": 1, "checkpoint_every": 1}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
+    """The toy game; what a test sets of it is undone."""
+    for name in ("players", "outs", "limit", "home"):
+        monkeypatch.setattr(Toy, name, getattr(Toy, name))
+    monkeypatch.setattr(Toy, "made", -1)  # one is made to count its players
+    return Toy
+
+
+class Always(nn.Module):
+    """An agent that always takes the same action: 1 earns points in the toy game, 2 costs some."""
+
+    def __init__(self, action: int):
+        super().__init__()
+        self.action, self.weight = action, nn.Parameter(torch.zeros(1))
+
+    def features(self, obs: Tensor) -> Tensor:
+        return obs
+
+    def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:
+        return torch.full((len(x),), self.action)
+
+
+def play(folder: Path, first: int, second: int, players: int = 2, **flags: Any) -> np.ndarray:
+    """Points of two such agents in one game on each side."""
+    Toy.made = -1
+    args = script.Args(env_id="toy_v0", num_envs=2 * players)
+    envs = script.make_envs(args, folder)
+    return league.play(envs, (Always(first), Always(second)), league.Args([folder], **flags))
+
+
+# ------ games ------
+def test_agents_swap_sides(tmp_path: Path):
+    """The first player of the toy game gets 1 for action 1, the second 2; games last 7, 4 steps."""
+    points = play(tmp_path, 1, 2)
+    np.testing.assert_array_equal(points, 4 * np.array([[1 * 7, -2 * 7], [2 * 4, -2 * 4]]))
+
+
+def test_swapping_agents_swaps_the_results(
+    monkeypatch: pytest.MonkeyPatch, toy: type[Toy], tmp_path: Path
+):
+    """In a game that favours the first player, but whose length is always the same."""
+    monkeypatch.setattr(parallel_game, "LENGTHS", (5,))
+    toy.home = 3
+    one, other = play(tmp_path, 1, 2), play(tmp_path, 2, 1)
+    assert (one[0] != one[1]).all()
+    np.testing.assert_array_equal(other, one[::-1, ::-1])
+
+
+def test_every_second_of_four_players_is_an_agents(toy: type[Toy], tmp_path: Path):
+    toy.players = 4
+    points = play(tmp_path, 1, 0, players=4)
+    np.testing.assert_array_equal(points, 4 * np.array([[(1 + 3) * 7, 0], [(2 + 4) * 4, 0]]))
+
+
+def test_game_that_is_stopped_counts_as_it_stands(tmp_path: Path):
+    points = play(tmp_path, 1, 2, max_steps=5)  # the second game ends after 4 steps, by itself
+    np.testing.assert_array_equal(points, 4 * np.array([[1 * 5, -2 * 5], [2 * 4, -2 * 4]]))
+
+
+# ------ ratings ------
+def entrants(count: int) -> list[Any]:
+    return [league.Entrant(Path("run"), 100 * i, None) for i in range(count)]
+
+
+def test_who_wins_more_is_rated_higher():
+    """The i-th beats all before it, but draws once with the one right before it."""
+    players = entrants(5)
+    results = [(a, b, np.array([[0.0, 1.0], [0.0, b - a - 1]])) for b in range(5) for a in range(b)]
+    league.rate(players, results, seed=0)
+    ratings = [player.rating for player in players]
+    assert ratings == sorted(ratings) and np.diff(ratings).min() > 0.5
+    assert [player.won for player in players] == [0, 1, 3, 5, 7]
+    assert [player.drawn for player in players] == [1, 2, 2, 2, 1]
+    assert [player.lost for player in players] == [7, 5, 3, 1, 0]
+    assert all(2 < player.uncertainty < 25 / 3 for player in players)
+
+
+def test_the_side_that_always_wins_decides_nothing(toy: type[Toy], tmp_path: Path):
+    toy.home = 10
+    players = entrants(2)
+    league.rate(players, [(0, 1, play(tmp_path, 1, 1, games=1))], seed=0)
+    assert [(player.won, player.lost) for player in players] == [(1, 1), (1, 1)]
+    assert abs(players[0].rating - players[1].rating) < 0.5
+
+
+def test_order_of_games_hardly_matters():
+    rng = np.random.default_rng(0)
+    results = [(a, b, rng.normal(size=(4, 2))) for b in range(6) for a in range(b)]
+    found = []
+    for shuffled in (results, results[::-1]):
+        players = entrants(6)
+        league.rate(players, shuffled, seed=len(found))
+        found.append([player.rating for player in players])
+    assert np.ptp(found[0]) > 2
+    np.testing.assert_allclose(found[0], found[1], atol=0.8)
+
+
+# ------ the program ------
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that kept its checkpoints after 0, 16, 32 and 48 steps."""
+    folder = tmp_path_factory.mktemp("league") / "run"
+    train(script, folder, **FLAGS, keep_checkpoints=True)
+    return folder
+
+
+def main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    """Runs the program in this process, where the toy game is known."""
+    beside = [] if "--script" in arguments else ["--script", str(script.__file__)]
+    monkeypatch.setattr(sys, "argv", ["league.py", *map(str, arguments), *beside])
+    league.main()
+
+
+def table(file: Path) -> list[dict[str, str]]:
+    with open(file, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_checkpoint_plays_every_other(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    before = sorted(run.iterdir())
+    main(monkeypatch, run, "--games", 2, "--out", tmp_path / "new" / "out")
+    rows = table(tmp_path / "new/out/league.csv")
+    assert [row["step"] for row in rows] == ["0", "16", "32", "48"]
+    assert all(row["run"] == run.name for row in rows)
+    assert {sum(int(row[name]) for name in ("won", "drawn", "lost")) for row in rows} == {3 * 2 * 2}
+    assert sum(int(row["won"]) - int(row["lost"]) for row in rows) == 0
+    assert (tmp_path / "new/out/league.png").stat().st_size > 5000
+    shown = capsys.readouterr().out
+    assert shown.count(" of 6: ") == 6 and shown.count(f"| {run.name}\n") == 4 + 1  # and a header
+    assert sorted(run.iterdir()) == before
+
+
+def test_the_same_seed_plays_the_same_league(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    flags = ("--checkpoints", 3, "--max-steps", 2)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        main(monkeypatch, run, *flags, "--seed", seed, "--out", tmp_path / name)
+    assert table(tmp_path / "a/league.csv") == table(tmp_path / "b/league.csv")
+    assert len(table(tmp_path / "c/league.csv")) == 3
+
+
+def test_runs_play_each_other(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    main(monkeypatch, other, run, "--checkpoints", 2, "--max-steps", 2)
+    rows = table(other / "league.csv")
+    expected = [("other", "0"), ("other", "48"), (run.name, "0"), (run.name, "48")]
+    assert [(row["run"], row["step"]) for row in rows] == expected
+
+
+def test_checkpoints_are_chosen_evenly_by_their_steps(tmp_path: Path):
+    for step in (0, 500, 1000, 20000, 3000, 4000, 5000):
+        (tmp_path / f"checkpoint-{step}.pt").touch()
+    for name in ("checkpoint.pt", "checkpoint-9.tmp", "checkpoint-best.pt", "agent.pt"):
+        (tmp_path / name).touch()
+
+    def steps(most: int) -> list[int]:
+        return [int(file.stem[11:]) for file in league.kept_checkpoints(tmp_path, most)]
+
+    assert steps(0) == steps(7) == steps(9) == [0, 500, 1000, 3000, 4000, 5000, 20000]
+    assert steps(2) == [0, 20000]
+    assert steps(3) == [0, 3000, 20000]
+    assert steps(4) == [0, 1000, 4000, 20000]
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """Replaces entries of the last checkpoint that the run kept."""
+    file = folder / "checkpoint-48.pt"
+    torch.save(torch.load(file, weights_only=True) | changes, file)
+
+
+def play_another_game(folder: Path) -> None:
+    state = torch.load(folder / "checkpoint-48.pt", weights_only=True)
+    rewrite(folder, args=state["args"] | {"env_id": "pong_v3"})
+
+
+def forget(folder: Path, but: int) -> None:
+    for file in sorted(folder.glob("checkpoint-*.pt"))[but:]:
+        file.unlink()
+
+
+# Name, what is done to the run folder, arguments after it, what the line must say.
+ROWS: list[tuple[str, Any, str, str]] = [
+    ("no run", shutil.rmtree, "", r"run has no checkpoint-<step>\.pt: train with --keep"),
+    ("none kept", lambda run: forget(run, 0), "", r"has no checkpoint-<step>\.pt"),
+    ("one kept", lambda run: forget(run, 1), "", "a league needs two"),
+    ("damaged", lambda run: (run / "checkpoint-16.pt").write_bytes(b"PK"), "", "checkpoint-16.pt"),
+    ("another script's", lambda run: rewrite(run, script="ppo.py"), "", r"written by ppo\.py"),
+    ("foreign weights", lambda run: rewrite(run, agent={"a": torch.ones(1)}), "", "no agent that"),
+    ("no weights", lambda run: rewrite(run, agent=None), "", "no agent that"),
+    ("two games", play_another_game, "", "different games: pong_v3, toy_v0"),
+    ("one checkpoint", lambda _: None, "--checkpoints 1", "--checkpoints"),
+    ("checkpoints negative", lambda _: None, "--checkpoints -1", "--checkpoints starts at 0"),
+    ("no games", lambda _: None, "--games 0", "--games starts at 1"),
+    ("no steps", lambda _: None, "--max-steps 0", "--max-steps starts at 1"),
+    ("seed negative", lambda _: None, "--seed -1", "--seed starts at 0"),
+    ("no such device", lambda _: None, "--device toaster", "--device toaster"),
+    ("no such script", lambda _: None, "--script nowhere.py", "nowhere.py"),
+    ("out is a file", lambda _: None, "--out @/run/agent.pt", "--out"),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "arguments", "message"),
+    [row[1:] for row in ROWS],
+    ids=[row[0].replace(" ", "-") for row in ROWS],
+)
+def test_bad_input_is_refused_in_one_line(
+    damage: Any,
+    arguments: str,
+    message: str,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+):
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    damage(copied)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as exit_:
+        main(monkeypatch, copied, *arguments.replace("@", str(tmp_path)).split())
+    shown = capsys.readouterr()
+    assert exit_.value.code == 2 and shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert re.search(message, shown.err), shown.err
+    assert sorted(tmp_path.rglob("*")) == before

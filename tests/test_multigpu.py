@@ -1,0 +1,476 @@
+"""ppo_atari_multigpu.py: several processes together take the steps that one alone would take."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from torch import Tensor
+from torch import distributed as dist
+
+pytest.importorskip("ale_py", reason="needs the extra `atari`")
+NAME = "ppo_atari_multigpu.py"
+FILE = command.PPO / NAME
+# Two processes of two environments each beside one process of four.
+SHORT = {"env_id": "arcade:Short-v0", "num_steps": 24, "update_epochs": 2, "num_minibatches": 2}
+SHORT |= {"total_timesteps": 96 * 4, "torch_threads": 1, "learning_rate": 1e-3}
+PROCESSES = multiprocessing.get_context("forkserver")
+SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium ale_py cv2 tyro pytest"  # to import
+PROCESSES.set_forkserver_preload(SLOW.split())
+
+
+def child(rank: int, size: int, given: str, folder: Path, body: Callable, options: dict) -> None:
+    """What each process does: loads the script as torchrun would have it loaded, and meets."""
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ |= {"PPO_SCRIPT": given, **{k: str(v) for k, v in values.items()}}
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=options.pop("limit", 60))
+    meeting = f"file://{folder / 'meeting'}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=limit)
+    result = body(load_script(NAME), folder, **options)
+    torch.save(result, folder / f"result{rank}.tmp")
+    os.replace(folder / f"result{rank}.tmp", folder / f"result{rank}.pt")
+
+
+@contextmanager
+def group(body: Callable, folder: Path, size: int = 2, **options: Any) -> Iterator[list[Any]]:
+    """So many processes that run `body(script, folder, **options)`; ended on leaving."""
+    given = os.environ.get("PPO_SCRIPT", "")
+    processes = [
+        PROCESSES.Process(target=child, args=(rank, size, given, folder, body, options))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+def together(body: Callable, folder: Path, size: int = 2, **options: Any) -> list[Any]:
+    """What each of the processes returns; they must end well within a minute."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with group(body, folder, size, **options) as processes:
+        deadline = time.monotonic() + 60
+        for process in processes:
+            process.join(max(0, deadline - time.monotonic()))
+        codes = [process.exitcode for process in processes]
+    assert codes == [0] * size
+    return [torch.load(folder / f"result{rank}.pt", weights_only=False) for rank in range(size)]
+
+
+# ------ one gradient ------
+def make_agent(module: ModuleType) -> Any:
+    torch.manual_seed(0)
+    images, moves = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(4)
+    return module.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
+
+
+def rows(valid: list[bool]) -> dict[str, Tensor]:
+    """A rollout's rows with random content."""
+    rng, count = torch.Generator().manual_seed(1), len(valid)
+    batch = {
+        "obs": torch.randint(0, 256, (count, 4, 84, 84), dtype=torch.uint8, generator=rng),
+        "actions": torch.randint(0, 4, (count,), generator=rng),
+        "logprobs": -1.4 + 0.2 * torch.randn(count, generator=rng),
+    }
+    batch |= {k: torch.randn(count, generator=rng) for k in ("values", "advantages", "returns")}
+    return batch | {"valid": torch.tensor(valid)}
+
+
+def gradient(module: ModuleType, batch: dict[str, Tensor], **flags: Any) -> dict[str, Tensor]:
+    agent = make_agent(module)
+    inds = torch.arange(len(batch["valid"]))
+    stats = module.backward(agent, batch, inds, module.Args(**flags))
+    return stats | {name: p.grad for name, p in agent.named_parameters()}
+
+
+def share_of_gradient(module: ModuleType, _: Path, batch: dict[str, Tensor], **flags: Any) -> Any:
+    part = slice(8 * module.RANK, 8 * module.RANK + 8)
+    return gradient(module, {name: x[part] for name, x in batch.items()}, **flags)
+
+
+@pytest.mark.parametrize(
+    ("valid", "flags"),
+    [
+        ([True] * 16, {"norm_adv": False}),
+        ([True] * 5 + [False] * 3 + [True] * 8, {}),
+        ([True] * 8 + [False] * 8, {"max_grad_norm": 0.01}),
+    ],
+)
+def test_gradient_is_that_of_the_parent_on_all_rows(
+    valid: list[bool], flags: dict[str, Any], tmp_path: Path
+):
+    """However the valid rows are spread over the processes; statistics, too, on each of them."""
+    batch = rows(valid)
+    expected = gradient(load_script("ppo_atari.py"), batch, **flags)
+    results = together(share_of_gradient, tmp_path, batch=batch, **flags)
+    assert expected["losses/grad_norm"] > 0.1
+    for result in results:
+        assert result.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(result[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+# ------ whole runs ------
+def fix_chance(module: ModuleType, ranks: range, ranks_in_all: int) -> None:
+    """Actions and shuffling of the processes `ranks`, as functions of what was called how often."""
+    calls = {"action": 0, "shuffle": 0}
+
+    def get_action(agent: Any, x: Tensor, greedy: bool = False) -> Tensor:
+        first, calls["action"] = ranks[0] * 2, calls["action"] + 1
+        return (first + torch.arange(len(x)) + calls["action"]) ** 2 // 3 % 4
+
+    def randperm(n: int, device: Any = None) -> Tensor:
+        """Each minibatch has rows of all processes, each process's own shuffled by itself."""
+        calls["shuffle"] += 1
+        each, shares = n // len(ranks), []
+        for rank in ranks:
+            rng = torch.Generator().manual_seed(100 * calls["shuffle"] + rank)
+            mine = torch.randperm(each, generator=rng)
+            # Rows are counted through the environments of the process, then through the steps.
+            step, env = mine // 2, mine % 2 + 2 * (rank - ranks[0])
+            shares.append((step * 2 * len(ranks) + env).chunk(SHORT["num_minibatches"]))
+        return torch.cat([part for parts in zip(*shares, strict=True) for part in parts])
+
+    module.Agent.get_action = get_action
+    module.torch = SimpleNamespace(**{**vars(torch), "randperm": randperm})
+
+
+def learn(module: ModuleType, folder: Path, **flags: Any) -> dict[str, Any]:
+    """Trains; what is logged, and the weights."""
+    if flags.pop("fixed", False):
+        fix_chance(module, range(module.RANK, module.RANK + 1), module.WORLD_SIZE)
+    args = module.Args(**{"num_envs": 2, "eval_episodes": 0, "checkpoint_every": 0, **flags})
+    agents, make = [], module.Agent.__init__
+
+    def remember(agent: Any, *arguments: Any) -> None:
+        agents.append(agent)
+        make(agent, *arguments)
+
+    module.Agent.__init__ = remember
+    code = module.train(args, folder, {})
+    return {"code": code, "weights": agents[0].state_dict()}
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Logged points by name, those of a step in one order; speed left out."""
+    log = command.events(folder)
+    names = [name for name in log.Tags()["scalars"] if name != "charts/SPS"]
+    return {name: sorted((p.step, p.value) for p in log.Scalars(name)) for name in names}
+
+
+@pytest.mark.parametrize("target_kl", [None, 3e-4])
+def test_run_equals_the_parents_with_all_environments(
+    target_kl: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The same games, with the same actions, in the same minibatches: the same weights and curves.
+
+    Episodes end at different steps in different environments, so the processes' minibatches have
+    different numbers of valid rows. The KL divergence ends some updates early.
+    """
+    parent = load_script("ppo_atari.py")
+    updates, backward = [], parent.backward
+    monkeypatch.setattr(parent, "backward", lambda *a: updates.append(1) or backward(*a))
+    monkeypatch.setattr(parent.Agent, "get_action", None)
+    monkeypatch.setattr(parent, "torch", torch)
+    fix_chance(parent, range(2), 2)
+    flags = SHORT | {"target_kl": target_kl}
+    (tmp_path / "one").mkdir()
+    one = train(parent, tmp_path / "one", num_envs=4, **flags)
+    assert len(updates) == 16 if target_kl is None else 8 < len(updates) < 16
+    results = together(learn, tmp_path / "two", fixed=True, **flags)
+    expected, found = curves(one.folder), curves(tmp_path / "two")
+    assert found.keys() == expected.keys() >= {"charts/episodic_return", "losses/approx_kl"}
+    for name, points in expected.items():
+        assert [step for step, _ in found[name]] == [step for step, _ in points]
+        values = [value for _, value in points]
+        assert [v for _, v in found[name]] == pytest.approx(values, rel=1e-3, abs=1e-6), name
+    assert len(expected["charts/episodic_return"]) >= 16
+    for result in results:
+        for name, weight in one.state["agent"].items():
+            error = (result["weights"][name] - weight).abs().max()
+            assert error < 1e-5, f"{name} differs by {error}"
+
+
+def test_ranks_play_and_sample_differently_but_have_the_same_weights(tmp_path: Path):
+    first, second = together(spy_on_rollout, tmp_path, **SHORT)
+    for name, weight in first["weights"].items():
+        assert torch.equal(weight, second["weights"][name])
+    assert (first["actions"] != second["actions"]).any() and first["seed"] != second["seed"]
+    first, second = together(spy_on_rollout, tmp_path / "on", resumed=first, **SHORT)
+    assert (first["actions"] != second["actions"]).any()
+
+
+def spy_on_rollout(module: ModuleType, folder: Path, resumed: Any = None, **flags: Any) -> Any:
+    """The first iteration of a run, or of one that goes on from a checkpoint without training."""
+    args = module.Args(**{"num_envs": 2, "eval_episodes": 0, **flags, "total_timesteps": 96})
+    seen, make_envs, backward = {}, module.make_envs, module.backward
+
+    def spy(agent: Any, batch: dict[str, Tensor], *rest: Any) -> Any:
+        seen.setdefault("actions", batch["actions"].clone())
+        seen["weights"] = agent.state_dict()
+        return backward(agent, batch, *rest)
+
+    def remember(args: Any, videos: Path) -> Any:
+        seen["seed"] = args.seed
+        return make_envs(args, videos)
+
+    module.backward, module.make_envs = spy, remember
+    checkpoint = {}
+    if resumed:
+        agent = make_agent(module)
+        optimizer = torch.optim.Adam(agent.parameters())
+        checkpoint = {"agent": resumed["weights"], "optimizer": optimizer.state_dict()}
+        checkpoint["rng"] = [torch.get_rng_state()]
+    module.train(args, folder, checkpoint)
+    return seen
+
+
+def test_one_process_is_the_parent(tmp_path: Path):
+    """To the last bit, by chance of its own."""
+    module, found = load_script(NAME), {}
+    for name in ("ppo_atari.py", NAME):
+        (tmp_path / name).mkdir()
+        run = train(load_script(name), tmp_path / name, **SHORT | {"num_envs": 2, "num_steps": 16})
+        found[name] = curves(run.folder), run.state["agent"]
+    assert module.WORLD_SIZE == 1
+    (expected, weights), (points, ours) = found.values()
+    assert points == expected and all(torch.equal(ours[name], weights[name]) for name in weights)
+
+
+@pytest.mark.slow
+def test_curves_agree_with_those_of_one_process(tmp_path: Path):
+    """By chance of their own. A step pays for one of the four actions; the policy learns which."""
+    flags = SHORT | {"num_steps": 32, "num_minibatches": 4, "total_timesteps": 2560, "seed": 3}
+    (tmp_path / "one").mkdir()
+    train(load_script("ppo_atari.py"), tmp_path / "one", num_envs=4, **flags)
+    together(learn, tmp_path / "two", **flags)
+    shares = {}  # of what an episode pays at most: means over the quarters of the run
+    for name in ("one", "two"):
+        log = curves(tmp_path / name)
+        steps = [range(i * 640 + 1, i * 640 + 641) for i in range(4)]
+        totals = [
+            [sum(v for at, v in log[f"charts/episodic_{what}"] if at in part) for part in steps]
+            for what in ("return", "length")
+        ]
+        shares[name] = np.divide(*totals)
+    assert shares["one"][-1] > shares["one"][0] + 0.2, shares
+    np.testing.assert_allclose(shares["two"], shares["one"], atol=0.1)
+
+
+# ------ stopping and failing ------
+def stall(module: ModuleType, folder: Path, **flags: Any) -> Any:
+    """Trains until told to stop; saving takes time. What was saved when the process could leave."""
+
+    def save(state: Any, path: Path) -> None:
+        time.sleep(0.5)
+        torch.save(state, path)
+
+    module.torch = SimpleNamespace(**{**vars(torch), "save": save})
+    result = learn(module, folder, **SHORT | flags | {"total_timesteps": 10**9})
+    return result | {"saved": command.checkpoint(folder)}
+
+
+def wait_for_training(folder: Path, processes: list[Any]) -> None:
+    def logged() -> bool:
+        assert all(process.exitcode is None for process in processes), "ended too early"
+        return any(path.stat().st_size > 1500 for path in folder.glob("events*"))
+
+    command.wait_until(logged)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Path):
+    with group(stall, tmp_path) as processes:
+        wait_for_training(tmp_path, processes)
+        os.kill(processes[1].pid, signum)
+        for process in processes:
+            process.join(20)
+            assert process.exitcode == 0, "does not stop, or fails"
+    for rank in range(2):
+        result = torch.load(tmp_path / f"result{rank}.pt", weights_only=False)
+        assert result["code"] == 128 + signum and result["saved"]["iteration"] >= 1
+        for name, weight in result["weights"].items():
+            assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path: Path):
+    """One that is gone is noticed at once, one that answers no more after the timeout."""
+    with group(stall, tmp_path, limit=4) as processes:
+        wait_for_training(tmp_path, processes)
+        os.kill(processes[1].pid, signum)
+        began = time.monotonic()
+        processes[0].join(20)
+        assert processes[0].exitcode not in (None, 0)
+        assert time.monotonic() - began < 10
+
+
+# ------ torchrun ------
+def fake_run(folder: Path, torchrun: str, argv: list[str], finished: bool = False) -> str:
+    folder.mkdir(parents=True)
+    (folder / "args.json").write_text(json.dumps({"torchrun": torchrun, "argv": argv}))
+    for name in ("checkpoint.pt", "agent.pt") if finished else ("checkpoint.pt",):
+        (folder / name).touch()
+    return str(folder)
+
+
+def test_run_that_is_started_again_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Known by torchrun's id and the command line; finished ones only if workers are restarted."""
+    module = load_script(NAME)
+    args = module.Args(runs_dir=str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [NAME, "--seed", "1"])
+    older = fake_run(tmp_path / "A__1", "job", ["--seed", "1"])
+    newer = fake_run(tmp_path / "A__2", "job", ["--seed", "1"])
+    fake_run(tmp_path / "A__3", "job", ["--seed", "2"])
+    unnamed = fake_run(tmp_path / "A__4", "none", ["--seed", "1"])
+    fake_run(tmp_path / "A__5", "", ["--seed", "1"])
+    (tmp_path / "B__1").mkdir()
+    (tmp_path / "B__1" / "args.json").touch()  # killed while it was being written
+    assert module.earlier_run(args) is None  # without torchrun
+
+    def found(run_id: str, restarts: int) -> str | None:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
+        return module.earlier_run(args)
+
+    assert found("job", 0) == newer and found("other", 1) is None
+    assert found("none", 0) is None and found("none", 1) == unnamed
+    (Path(newer) / "agent.pt").touch()
+    assert found("job", 0) == older and found("job", 1) == newer
+
+
+@pytest.mark.parametrize(
+    ("processes", "flags", "gpus", "backend", "devices"),
+    [
+        (2, {}, 2, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:1"]),
+        (2, {}, 1, "gloo", ["cuda:0", "cuda:0"]),
+        (2, {"backend": "gloo"}, 2, "gloo", ["cuda:0", "cuda:1"]),
+        (4, {"device_ids": (0, 0, 1, 1)}, 2, "gloo", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
+        (2, {"device_ids": (3, 1)}, 4, "cpu:gloo,cuda:nccl", ["cuda:3", "cuda:1"]),
+        (2, {"device": "cuda"}, 2, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:1"]),
+        (2, {"device": "cuda:1"}, 2, "gloo", ["cuda:1", "cuda:1"]),
+        (2, {"cuda": False}, 2, "gloo", ["cpu", "cpu"]),
+        (2, {}, 0, "gloo", ["cpu", "cpu"]),
+    ],
+)
+def test_gpus_of_the_processes(
+    processes: int,
+    flags: dict[str, Any],
+    gpus: int,
+    backend: str,
+    devices: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    module = load_script(NAME)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", processes)
+    args, found = module.Args(**flags, torch_threads=1), []
+    for rank in range(processes):
+        monkeypatch.setattr(module, "LOCAL_RANK", rank)
+        found.append(str(module.setup_torch(args)))
+    assert found == devices and module.backend(args) == backend
+
+
+def begins(folder: Path) -> list[int]:
+    """First step of each part of a run that was resumed: the one after its checkpoint."""
+    steps = []
+    for path in sorted(folder.glob("events*"), key=os.path.getmtime):
+        for event in EventFileLoader(str(path)).Load():
+            if event.HasField("session_log") and event.session_log.status == 1:
+                steps.append(event.step)
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a second loopback address")
+def test_two_machines_and_a_killed_worker(tmp_path: Path):
+    """Two agents of torchrun meet. A worker is killed: both go on from the last checkpoint."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    flags = "--num-envs 1 --num-steps 32 --num-minibatches 2 --update-epochs 1 --torch-threads 1 "
+    flags += "--total-timesteps 1280 --checkpoint-every 3 --eval-episodes 0 --runs-dir runs"
+    words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
+    words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two"]
+    words += ["--max-restarts=3"]
+    (cwd := tmp_path / "cwd").mkdir()
+    agents = [
+        subprocess.Popen(
+            [*words, f"--local-addr=127.0.0.{node}", str(FILE), *flags.split()],
+            cwd=cwd,
+            env=command.environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        for node in (1, 2)
+    ]
+    try:
+        folder = command.wait_for_checkpoint(cwd / "runs", agents[0], 90)
+        command.wait_until(lambda: command.checkpoint(folder)["iteration"] >= 3)
+        (worker,) = command.children(agents[1].pid)
+        os.kill(worker, signal.SIGKILL)
+        lost_after = command.checkpoint(folder)["global_step"]
+        for agent in agents:
+            code, output, _ = command.finish(agent, 90)
+            assert code == 0, output
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                os.killpg(agent.pid, signal.SIGKILL)
+    assert command.the_folder(cwd / "runs") == folder
+    saved = command.checkpoint(folder, "agent.pt")
+    assert saved["global_step"] == 1280 and saved["iteration"] == 20
+    first, second = begins(folder)
+    assert first == 1 and lost_after < second <= 1280, "went on from an earlier checkpoint"
+    steps = [step for step, _ in command.curve(folder, "losses/value_loss")]
+    assert steps == list(range(64, 1281, 64)), "each iteration once"
+    alone = command.run("--resume", folder, cwd=cwd, script=FILE)
+    assert alone.returncode == 2 and "keeps the number of processes" in alone.stderr
+
+
+# ------ command line ------
+def test_run_is_resumed_and_played(tmp_path: Path):
+    flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
+    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--timeout 0", "--timeout starts at 1"),
+        ("--backend nccl", "--backend nccl needs a GPU for each process"),
+        ("--device cpu --device-ids 0", "--device-ids: not for --device cpu"),
+        ("--num-minibatches 3", "--num-minibatches must divide"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
+    cwd = tmp_path / "cwd"
+    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

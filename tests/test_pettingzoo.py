@@ -1,0 +1,327 @@
+"""ppo_pettingzoo_ma_atari.py: frames beside SuperSuit's, rows of players, statistics of each."""
+
+import multiprocessing
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from scripts import load_script, train
+from test_benchmark import load
+from test_first_minutes import as_a_newcomer, needs_uv
+
+pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
+import ale_py
+import pettingzoo
+import supersuit
+from parallel_game import LENGTHS, Toy
+
+script = load_script("ppo_pettingzoo_ma_atari.py")
+FILE = command.PPO / "ppo_pettingzoo_ma_atari.py"
+plot = load("plot")
+ARGS = {"env_id": "toy_v0", "seed": 1}
+SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
+    """The toy game; what a test sets of it is undone."""
+    for name in ("players", "outs", "limit", "home"):
+        monkeypatch.setattr(Toy, name, getattr(Toy, name))
+    monkeypatch.setattr(Toy, "made", -1)  # one is made to count its players
+    return Toy
+
+
+def make(folder: Path, env_id: str = "toy_v0", **flags: Any) -> Any:
+    return script.make_envs(script.Args(**{"num_envs": 4, "env_id": env_id, **flags}), folder)
+
+
+# ------ what the players see, and what they are paid ------
+def their_game(env_id: str) -> Any:
+    """The game in SuperSuit's wrappers for several players, as CleanRL lists them; but gray."""
+    roms = str(Path(ale_py.__file__).with_name("roms"))
+    options = {"auto_rom_install_path": roms, "obs_type": "grayscale_image"}
+    env = pettingzoo.make("parallel", f"atari/{env_id}", **options)
+    env = supersuit.max_observation_v0(env, 2)
+    env = supersuit.frame_skip_v0(env, 4)
+    env = supersuit.clip_reward_v0(env, lower_bound=-1, upper_bound=1)
+    env = supersuit.resize_v1(env, x_size=84, y_size=84)
+    env = supersuit.frame_stack_v1(env, 4)
+    return supersuit.agent_indicator_v0(env, type_only=False)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "players", "seed", "steps", "ends", "paid"),
+    [
+        ("space_invaders_v2", 2, 2, 260, 2, {0, 1}),  # 5 points and more for a hit
+        ("warlords_v3", 4, 0, 440, 1, {-1, 0}),  # one is out before the game is over
+    ],
+)
+def test_rows_equal_supersuits(
+    env_id: str, players: int, seed: int, steps: int, ends: int, paid: set[int], tmp_path: Path
+):
+    us, them = make(tmp_path, env_id, num_envs=players), their_game(env_id)
+    rows, _ = us.reset(seed=3)
+    theirs, _ = them.reset(seed=3)
+    agents, rng, seen, ended = them.possible_agents, np.random.default_rng(seed), set[float](), 0
+    out = np.zeros(players, bool)
+    for _ in range(steps):
+        assert rows.shape == (players, 4 + players, 84, 84) and rows.dtype == np.uint8
+        for p, agent in enumerate(agents):
+            if agent in theirs:
+                image = theirs[agent].transpose(2, 0, 1)
+                np.testing.assert_array_equal(rows[p, :4], image[:4])
+                np.testing.assert_array_equal(rows[p, 4:], image[4:] // 255)
+        actions = rng.integers(us.single_action_space.n, size=players)
+        rows, rewards, terminated, truncated, _ = us.step(actions)
+        alive = dict(zip(agents, actions, strict=True))
+        theirs, paid_them, over, _, _ = them.step({a: alive[a] for a in them.agents})
+        np.testing.assert_array_equal(rewards, [paid_them.get(agent, 0) for agent in agents])
+        np.testing.assert_array_equal(terminated, [over.get(agent, True) for agent in agents])
+        assert not truncated.any()
+        seen, ended = seen | set(rewards), ended + (terminated & ~out).sum()
+        out = terminated
+        if terminated.all():
+            theirs, _ = them.reset()
+            rows, rewards, terminated, _, _ = us.step(actions)  # a reset step
+            out = terminated
+            assert not rewards.any() and not terminated.any()
+    assert seen >= paid and ended >= ends
+
+
+def test_every_game_of_the_issue_is_there(tmp_path: Path):
+    games = {"pong_v3": 2, "surround_v2": 2, "tennis_v3": 2, "quadrapong_v4": 4}
+    for env_id, players in (games | {"volleyball_pong_v3": 4}).items():
+        envs = make(tmp_path, env_id, num_envs=1)  # as many players as a game has
+        rows, _ = envs.reset(seed=1)
+        for _ in range(3):
+            envs.step(np.zeros(players, int))
+        assert rows.shape == (players, 4 + players, 84, 84) and rows[:, 3].any()
+        envs.close()
+
+
+def test_gray_frames_of_the_games_that_came_with_ale_py_are_asked_for(tmp_path: Path):
+    game = make(tmp_path).env.envs[0]
+    options = game.unwrapped.game.options
+    assert options["obs_type"] == "grayscale_image" and options["render_mode"] == "rgb_array"
+    assert (Path(options["auto_rom_install_path"]) / "pong.bin").is_file()
+
+
+# ------ rows of players ------
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_players_stay_aligned_under_resets(asynchronous: bool, toy: type[Toy], tmp_path: Path):
+    """Told from the toy game's rules: whose game a row shows, whose points it is paid, and when."""
+    if asynchronous and multiprocessing.get_start_method() != "fork":
+        pytest.skip("worker processes do not know this process's modules")
+    toy.players = 3
+    envs = make(tmp_path, num_envs=9, async_envs=asynchronous)
+    rows, _ = envs.reset(seed=0)
+    rng, ends = np.random.default_rng(1), 0
+    step, games = np.zeros(3, int), np.zeros(3, int)  # of this game; finished games
+    points, numbers = np.zeros((3, 3)), rows[::3, 3, 0, 0].astype(int) - 100
+    assert asynchronous or numbers.tolist() == [1, 2, 3]  # worker processes count for themselves
+    for _ in range(40):
+        by_game = rows.reshape(3, 3, 7, 84, 84)
+        for game in range(3):
+            assert (by_game[game, :, 3, 0, 0] == 100 + numbers[game]).all()
+            assert (by_game[game, :, 3, -1, 0] == 4 * step[game]).all()
+            np.testing.assert_array_equal(by_game[game, :, 4:, 50, 50], np.eye(3))
+            assert by_game[game, :, 4:].sum() == 3 * 84 * 84
+        actions = rng.integers(3, size=9)
+        paid = np.where(actions == 1, np.tile([1, 2, 3], 3), np.where(actions == 2, -2, 0))
+        rows, rewards, terminated, truncated, infos = envs.step(actions)
+        assert not truncated.any()
+        lengths = np.array(LENGTHS)[(numbers + games) % len(LENGTHS)]
+        resets, step = step == lengths, step + 1
+        over = step == lengths
+        paid = paid.reshape(3, 3) * ~resets[:, None]
+        np.testing.assert_array_equal(rewards.reshape(3, 3), np.sign(paid))
+        np.testing.assert_array_equal(terminated.reshape(3, 3), np.tile(over[:, None], 3))
+        points += 4 * paid  # each of the four frames pays
+        reported = infos.get("_episode", np.zeros(9, bool))
+        np.testing.assert_array_equal(reported, over.repeat(3))
+        for row in np.flatnonzero(reported):
+            assert infos["episode"]["r"][row] == points[row // 3, row % 3]
+            assert infos["episode"]["l"][row] == lengths[row // 3]
+        ends += over.sum()
+        games, step, points = games + resets, step * ~resets, points * ~over[:, None]
+    assert ends >= 15
+    envs.close()
+
+
+def test_player_who_is_out_stays_out(toy: type[Toy], tmp_path: Path):
+    toy.outs = {1: 6}  # in the second of 7 steps
+    envs = make(tmp_path, num_envs=2)
+    envs.reset(seed=0)
+    answers = [envs.step(np.array([1, 1])) for _ in range(9)]
+    terminated = np.array([answer[2] for answer in answers])
+    rewards = np.array([answer[1] for answer in answers])
+    np.testing.assert_array_equal(terminated[:, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(terminated[:, 1], [0, 1, 1, 1, 1, 1, 1, 0, 0])
+    np.testing.assert_array_equal(rewards[:, 0], [1, 1, 1, 1, 1, 1, 1, 0, 1])
+    np.testing.assert_array_equal(rewards[:, 1], [1, 1, 0, 0, 0, 0, 0, 0, 1])
+    (told,) = [answer[4] for answer in answers if answer[4]]
+    np.testing.assert_array_equal(told["episode"]["r"], [28, 12])
+    np.testing.assert_array_equal(told["episode"]["l"], [7, 2])
+
+
+def test_time_limit_is_not_an_end(toy: type[Toy], tmp_path: Path):
+    """But for the player who is out."""
+    toy.players, toy.outs, toy.limit = 3, {2: 5}, 12
+    envs = make(tmp_path, num_envs=3)
+    envs.reset(seed=0)
+    answers = [envs.step(np.array([1, 1, 1])) for _ in range(5)]
+    terminated, truncated = (np.array([answer[i] for answer in answers]) for i in (2, 3))
+    np.testing.assert_array_equal(terminated, [[0] * 3, [0, 0, 1], [0, 0, 1], [0] * 3, [0] * 3])
+    np.testing.assert_array_equal(truncated.any(1), [0, 0, 1, 0, 0])
+    (told,) = [answer[4] for answer in answers if answer[4]]
+    np.testing.assert_array_equal(told["episode"]["l"], [3, 3, 2])
+
+
+def test_second_reset_begins_anew(tmp_path: Path):
+    envs = make(tmp_path, num_envs=2)
+    for _ in range(2):
+        envs.reset(seed=0)
+        answers = [envs.step(np.array([1, 1])) for _ in range(3)]
+        assert envs.length.tolist() == [[3, 3]] and envs.points.tolist() == [[12, 24]]
+        assert all(answer[1].tolist() == [1, 1] for answer in answers)
+
+
+# ------ training ------
+def test_statistics_of_each_player_are_logged(toy: type[Toy], tmp_path: Path):
+    """Unclipped points of the whole game, under the player's number, and its steps."""
+    toy.players, toy.home = 2, 3
+    run = train(script, tmp_path, env_id="toy_v0", **SHORT, update_epochs=1)
+    scalars = run.scalars()
+    returns = [scalars[f"charts/episodic_return-player{p}"] for p in range(2)]
+    lengths = [scalars[f"charts/episodic_length-player{p}"] for p in range(2)]
+    assert len(returns[0]) == len(returns[1]) > 10
+    assert [step for step, _ in returns[0]] == [step for step, _ in returns[1]]
+    for (_, mine), (_, theirs), (_, length) in zip(*returns, lengths[0], strict=True):
+        frames = 4 * length
+        assert -2 * frames + 3 * frames <= mine <= 4 * frames  # 3 a frame for being the first
+        assert -2 * frames <= theirs <= 2 * frames
+    assert {length for _, length in lengths[1]} <= set(map(float, LENGTHS))
+    assert not {"charts/episodic_return", "charts/episodic_length"} & scalars.keys()
+    plotted = plot.read_run(tmp_path, {"script": FILE.name, "args": ARGS, "versions": {}})
+    assert plotted.returns.tolist() == [length for _, length in lengths[0]]
+
+
+def test_first_ratio_is_1_and_rows_without_a_choice_are_left_out(
+    toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Resets, and the rows of a player who is out."""
+    toy.outs = {1: 5}
+    ratios, batches = [], []
+    ppo_loss, backward = script.ppo_loss, script.backward
+
+    def spy_loss(newlogprob: torch.Tensor, *arguments: Any) -> Any:
+        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+        return ppo_loss(newlogprob, *arguments)
+
+    def spy_backward(agent: Any, batch: dict, *arguments: Any) -> Any:
+        batches.append(batch)
+        return backward(agent, batch, *arguments)
+
+    monkeypatch.setattr(script, "ppo_loss", spy_loss)
+    monkeypatch.setattr(script, "backward", spy_backward)
+    train(script, tmp_path, env_id="toy_v0", **SHORT, learning_rate=0.01)
+    for first in ratios[::16]:
+        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+    valid = torch.cat([batches[0]["valid"], batches[16]["valid"]]).view(64, 2, 2).numpy()
+    expected = np.ones((64, 2, 2), bool)
+    for game in range(2):
+        begin, played = 0, 0
+        while begin < 64:
+            length = LENGTHS[(game + 1 + played) % len(LENGTHS)]
+            expected[begin + 2 : begin + length, game, 1] = False  # out since the second step
+            expected[begin + length : begin + length + 1, game] = False  # the reset
+            begin, played = begin + length + 1, played + 1
+    np.testing.assert_array_equal(valid, expected)
+
+
+def test_only_wanted_checkpoints_are_kept(tmp_path: Path):
+    flags = SHORT | {"env_id": "toy_v0", "checkpoint_every": 1}
+    folders = [tmp_path / "kept", tmp_path / "not"]
+    run = train(script, folders[0], **flags, keep_checkpoints=True)
+    files = [folders[0] / f"checkpoint-{step}.pt" for step in (0, 128, 256)]
+    assert sorted(folders[0].glob("checkpoint-*")) == sorted(files)
+    assert not list(folders[0].glob("*.tmp"))
+    states = [script.load(file) for file in files]
+    assert [state["global_step"] for state in states] == [0, 128, 256]
+    last = run.state["agent"]
+    assert all((states[2]["agent"][name] == last[name]).all() for name in last)
+    assert any((states[1]["agent"][name] != last[name]).any() for name in last)
+    assert files[0].stat().st_size < (folders[0] / "checkpoint.pt").stat().st_size / 2
+    train(script, folders[1], **flags)
+    assert not list(folders[1].glob("checkpoint-*"))
+
+
+# ------ agent ------
+def make_agent(players: int) -> Any:
+    torch.manual_seed(0)
+    images, moves = gym.spaces.Box(0, 255, (4 + players, 84, 84), np.uint8), gym.spaces.Discrete(6)
+    return script.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
+
+
+@pytest.mark.parametrize("players", [2, 4])
+def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
+    agent, seen = make_agent(players), []
+    assert tuple(agent.network[0].weight.shape) == (32, 4 + players, 8, 8)
+    shapes = [tuple(p.shape) for p in agent.parameters() if p.dim() > 1][1:]
+    assert shapes == [(64, 32, 4, 4), (64, 64, 3, 3), (512, 3136), (1, 512), (6, 512)]
+    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    obs = torch.zeros(players, 4 + players, 84, 84, dtype=torch.uint8)
+    obs[:, :4] = torch.tensor([0, 51, 204, 255], dtype=torch.uint8).view(4, 1, 1)
+    obs[range(players), range(4, 4 + players)] = 1
+    agent.features(obs)
+    pixels = torch.tensor([0, 0.2, 0.8, 1]).expand(players, 4)
+    expected = torch.cat([pixels, torch.eye(players)], 1)
+    torch.testing.assert_close(seen[0][:, :, 40, 40], expected)
+
+
+# ------ command line ------
+def test_run_is_resumed_and_played(tmp_path: Path):
+    flags = ["--env-id", "space_invaders_v2", "--num-envs", 4, "--num-steps", 16]
+    flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]
+    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each player
+    kept = sorted(int(file.stem[11:]) for file in folder.glob("checkpoint-*.pt"))
+    assert kept == [0, 64, 128]
+
+
+@needs_uv
+@pytest.mark.slow
+def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
+    def uv_run(name: str, *args: object) -> str:
+        line = ["uv", "run", str(command.PPO / name), *map(str, args)]
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 1200}
+        done = subprocess.run(line, cwd=tmp_path, env=as_a_newcomer(), **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    flags = ["--num-envs", 4, "--num-steps", 16, "--total-timesteps", 64, "--keep-checkpoints"]
+    uv_run(FILE.name, "--env-id", "space_invaders_v2", *flags, "--eval-episodes", 2)
+    folder = command.the_folder(tmp_path / "runs")
+    assert "2 of 2" not in uv_run("league.py", folder, "--max-steps", 50)
+    assert (folder / "league.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--env-id BreakoutNoFrameskip-v4", "PettingZoo has no BreakoutNoFrameskip-v4; it has"),
+        ("--env-id pong_v9", "PettingZoo has no pong_v9; it has .*pong_v3"),
+        ("--num-envs 3", "--num-envs must be a multiple of the game's 2 players"),
+        ("--env-id quadrapong_v4 --num-envs 6", "must be a multiple of the game's 4 players"),
+        ("--num-minibatches 3", "--num-minibatches must divide"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
+    cwd = tmp_path / "cwd"
+    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -1,0 +1,408 @@
+"""ppo_procgen.py: the IMPALA-CNN, normalized rewards, same-step resets, levels.
+
+Here Procgen is the stand-in tests/procgen.py, but for the last tests: they run the script, and the
+real Procgen, in the script's own environment.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import command
+import gymnasium as gym
+import numpy as np
+import procgen
+import pytest
+import torch
+from scripts import load_script, train
+from test_packaging import PYPROJECT, header
+from torch import Tensor, nn
+from torch.nn import functional
+
+script = load_script("ppo_procgen.py")
+FILE = command.PPO / "ppo_procgen.py"
+SHORT = {"num_envs": 3, "num_steps": 16, "num_minibatches": 3, "update_epochs": 1, "gamma": 0.9}
+SHORT |= {"total_timesteps": 48 * 6, "seed": 11, "torch_threads": 1, "cuda": False}
+
+
+def make_agent() -> Any:
+    torch.manual_seed(0)
+    return script.Agent(SimpleNamespace(single_action_space=gym.spaces.Discrete(15)))
+
+
+def pictures(count: int) -> Tensor:
+    return torch.randint(0, 256, (count, 64, 64, 3), dtype=torch.uint8)
+
+
+# ------ network ------
+def test_impala_cnn():
+    """Espeholt et al. (2018), figure 3, the large network without LSTM: 15 convolutions."""
+    agent, sizes = make_agent(), []
+    convolutions = [module for module in agent.modules() if isinstance(module, nn.Conv2d)]
+    for convolution in convolutions:
+        convolution.register_forward_hook(lambda *told: sizes.append(tuple(told[2].shape[1:])))
+    obs = pictures(3)
+    features = agent.features(obs)
+    first, blocks = [(16, 64, 64), (32, 32, 32), (32, 16, 16)], [(16, 32, 32), (32, 16, 16)]
+    blocks += [(32, 8, 8)]
+    assert sizes == [s for i in range(3) for s in (first[i], *[blocks[i]] * 4)]
+    assert features.shape == (3, 256)
+    # A convolution has 9 weights for each pair of channels, and a bias for each of its own.
+    sequences = (9 * 3 * 16 + 16) + 4 * (9 * 16 * 16 + 16)
+    sequences += (9 * 16 * 32 + 32) + 4 * (9 * 32 * 32 + 32) + 5 * (9 * 32 * 32 + 32)
+    assert sequences == 97_600
+    assert sum(p.numel() for p in agent.network.parameters()) == 97_600 + 2048 * 256 + 256
+    assert sum(p.numel() for p in agent.parameters()) == 622_144 + (256 + 1) + (256 * 15 + 15)
+
+    def convolve(x: Tensor) -> Tensor:
+        return functional.conv2d(x, next(weights), next(weights), padding=1)
+
+    weights, x = agent.network.parameters(), obs.permute(0, 3, 1, 2) / 255
+    for _ in range(3):
+        x = functional.max_pool2d(convolve(x), 3, stride=2, padding=1)
+        for _ in range(2):
+            x = x + convolve(convolve(x.relu()).relu())
+    x = functional.linear(x.relu().flatten(1), next(weights), next(weights)).relu()
+    torch.testing.assert_close(features, x, rtol=1e-4, atol=1e-4)
+
+
+def test_initial_weights_are_orthogonal():
+    """And the two layers of a block scale by 1/sqrt(6) together: there are six blocks."""
+    agent, block = make_agent(), [6**-0.25] * 4
+    stds = [1.0, *block, 1.0, *block, 1.0, *block, 2**0.5, 1.0, 0.01]
+    for weight, std in zip([p for p in agent.parameters() if p.dim() > 1], stds, strict=True):
+        rows = weight.detach().flatten(1)
+        torch.testing.assert_close(rows @ rows.T / std**2, torch.eye(len(rows)), rtol=0, atol=1e-4)
+    assert not any(p.any() for p in agent.parameters() if p.dim() == 1)
+
+
+def test_images_are_scaled_to_1_and_lie_as_convolutions_want_them():
+    agent, seen = make_agent(), []
+    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    image = torch.zeros(2, 64, 64, 3, dtype=torch.uint8)
+    image[1, 10, 20] = torch.tensor([51, 102, 255])
+    agent.features(image)
+    torch.testing.assert_close(seen[0][1, :, 10, 20], torch.tensor([0.2, 0.4, 1]))
+    assert seen[0].sum().item() == pytest.approx(1.6)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_bf16_rounds_the_convolutions():
+    agent, images = make_agent(), pictures(8)
+    exact = agent.features(images)
+    agent.bf16 = True
+    rounded = agent.features(images)
+    assert rounded.dtype == exact.dtype == torch.float32
+    error = (rounded - exact).norm() / exact.norm()
+    assert 1e-4 < error < 3e-2  # 8 binary digits
+
+
+# ------ training ------
+@pytest.fixture
+def rollouts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """For each iteration: what the steps answered, what compute_gae got, and the batch."""
+    seen: list[dict[str, Any]] = []
+    step, compute_gae, backward = script.Procgen.step, script.compute_gae, script.backward
+    answers: list[Any] = []
+
+    def spy_step(envs: Any, actions: np.ndarray) -> Any:
+        answers.append(step(envs, actions))
+        return answers[-1]
+
+    def spy_gae(rewards: np.ndarray, *arguments: Any) -> Any:
+        paid, ends = (np.array([answer[i].copy() for answer in answers]) for i in (1, 2))
+        seen.append({"paid": paid, "ends": ends, "rewards": rewards.copy(), "ratios": []})
+        seen[-1]["told"] = [array.copy() for array in arguments[1:3]]
+        answers.clear()
+        return compute_gae(rewards, *arguments)
+
+    def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, args: Any) -> Any:
+        seen[-1].setdefault("batch", {name: rows.clone() for name, rows in batch.items()})
+        with torch.no_grad():
+            x = agent.features(batch["obs"][mb_inds])
+            logprob, *_ = agent.get_logprob_entropy_value(x, batch["actions"][mb_inds])
+        seen[-1]["ratios"].append((logprob - batch["logprobs"][mb_inds]).exp())
+        return backward(agent, batch, mb_inds, args)
+
+    monkeypatch.setattr(script.Procgen, "step", spy_step)
+    monkeypatch.setattr(script, "compute_gae", spy_gae)
+    monkeypatch.setattr(script, "backward", spy_backward)
+    return seen
+
+
+def discounted_sums(paid: np.ndarray, ends: np.ndarray, gamma: float) -> np.ndarray:
+    """Of each row: its reward plus the discounted earlier ones of its episode, by definition."""
+    sums = np.zeros(paid.shape)
+    for t, env in np.ndindex(*paid.shape):
+        earlier = np.flatnonzero(ends[:t, env])
+        start = earlier[-1] + 1 if len(earlier) else 0
+        sums[t, env] = sum(gamma ** (t - k) * paid[k, env] for k in range(start, t + 1))
+    return sums
+
+
+def test_rewards_are_scaled_and_clipped(rollouts: list, tmp_path: Path):
+    """By the deviation of the discounted sums up to and including this rollout."""
+    run = train(script, tmp_path, **SHORT)
+    paid, ends = (
+        np.concatenate([rollout[name] for rollout in rollouts]) for name in ("paid", "ends")
+    )
+    sums, clipped = discounted_sums(paid, ends, gamma=0.9), 0
+    for i, rollout in enumerate(rollouts):
+        expected = rollout["paid"] / sums[: 16 * (i + 1)].std()
+        clipped += (expected > 10).sum()
+        np.testing.assert_allclose(rollout["rewards"], expected.clip(-10, 10), rtol=1e-4)
+    assert len(rollouts) == 6 and clipped > 0
+    expected_stats = np.array([[sums.size], [sums.mean()], [sums.std()]])
+    np.testing.assert_allclose(run.state["agent"]["return_stats"], expected_stats, rtol=1e-4)
+
+
+def test_every_row_is_learned_from_and_ends_cut_episodes(rollouts: list, tmp_path: Path):
+    """The reset comes on the same step: the row after an end is the first of an episode."""
+    train(script, tmp_path, **SHORT)
+    ends_seen = 0
+    for rollout in rollouts:
+        batch = {name: rows.numpy().reshape(16, 3, -1) for name, rows in rollout["batch"].items()}
+        ends, (terminated, truncated) = rollout["ends"], rollout["told"]
+        assert batch["valid"].all() and not truncated.any()
+        np.testing.assert_array_equal(terminated, ends)
+        steps = rollout["batch"]["obs"].view(16, 3, 64, 64, 3)[..., -1, 0, 0].numpy() // 30
+        assert (steps[1:][ends[:-1]] == 0).all()
+        assert (steps[1:] == steps[:-1] + 1)[~ends[:-1]].all()
+        # Nothing of the next episode is in an episode's last advantage and return.
+        np.testing.assert_allclose(
+            batch["returns"][ends][:, 0], rollout["rewards"][ends], rtol=1e-4
+        )
+        ends_seen += ends.sum()
+    assert ends_seen > 30
+
+
+def test_first_ratio_is_1(rollouts: list, tmp_path: Path):
+    train(script, tmp_path, **SHORT, learning_rate=0.003)
+    for rollout in rollouts:
+        first = rollout["ratios"][0]
+        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+        assert (rollout["ratios"][-1] - 1).abs().max() > 1e-3
+
+
+# ------ Procgen as a vector ------
+def make(folder: Path, **flags: Any) -> Any:
+    return script.make_envs(script.Args(**{"num_envs": 4, **flags}), folder)
+
+
+def play(envs: Any, steps: int) -> list[tuple[Any, ...]]:
+    """What each step with random actions answered."""
+    rng = np.random.default_rng(0)
+    return [envs.step(rng.integers(15, size=4)) for _ in range(steps)]
+
+
+def test_what_procgen_is_asked_for(tmp_path: Path):
+    flags = {"num_levels": 5, "start_level": 70, "distribution_mode": "hard"}
+    envs = make(tmp_path, **flags, env_id="coinrun", env_threads=2)
+    obs, _ = envs.reset(seed=7)
+    assert obs.shape == (4, *envs.single_observation_space.shape) == (4, 64, 64, 3)
+    assert obs.dtype == envs.single_observation_space.dtype == np.uint8
+    assert envs.action_space.shape == (4,) and envs.single_action_space == gym.spaces.Discrete(15)
+    game = procgen.made[-1]
+    expected = flags | {"env_name": "coinrun", "num_threads": 2, "rand_seed": 7}
+    assert game.num == 4 and game.options == expected
+    make(tmp_path, env_threads=9).reset(seed=2**31 + 3)  # Procgen wants 31 bits
+    assert procgen.made[-1].options["rand_seed"] == 3
+    assert procgen.made[-1].options["num_threads"] == 4
+    defaults = {"env_name": "starpilot", "num_levels": 0, "start_level": 0}
+    assert procgen.made[-1].options.items() >= (defaults | {"distribution_mode": "easy"}).items()
+
+
+def test_whole_episodes_are_reported(tmp_path: Path):
+    """Scores are sums of the game's own rewards, at the step that shows the next episode."""
+    envs = make(tmp_path)
+    envs.reset(seed=1)
+    scores, lengths, reports = np.zeros(4), np.zeros(4, int), 0
+    for _, rewards, terminated, truncated, infos in play(envs, 60):
+        scores, lengths = scores + rewards, lengths + 1
+        reported = infos.get("_episode", np.zeros(4, bool))
+        np.testing.assert_array_equal(reported, terminated)
+        assert not truncated.any()
+        for env in np.flatnonzero(reported):
+            assert infos["episode"]["r"][env] == scores[env] >= 100
+            assert infos["episode"]["l"][env] == lengths[env]
+            assert 3 <= lengths[env] <= 8
+            scores[env] = lengths[env] = 0
+            reports += 1
+    assert reports > 30
+
+
+def test_logged_scores_are_the_games_own(rollouts: list, tmp_path: Path):
+    scalars = train(script, tmp_path, **SHORT).scalars()
+    scores = [value for _, value in scalars["charts/episodic_return"]]
+    assert min(scores) >= 100 and 10_000 < max(scores) < 10_120
+    assert sum(rollout["ends"].sum() for rollout in rollouts) == len(scores)
+    assert {value for _, value in scalars["charts/episodic_length"]} <= set(range(3, 9))
+
+
+@pytest.mark.parametrize("num_levels", [0, 5])
+def test_evaluation_is_on_all_levels_and_on_those_of_the_training(num_levels: int, tmp_path: Path):
+    before, levels = len(procgen.made), {"num_levels": num_levels, "start_level": 7 * num_levels}
+    scalars = train(script, tmp_path, **SHORT, **levels, eval_episodes=12).scalars()
+    games = procgen.made[before:]
+    played = [(game.num, game.options["num_levels"], game.options["start_level"]) for game in games]
+    everywhere = (1, 0, 0)
+    if not num_levels:
+        assert played == [(3, 0, 0), everywhere]
+        assert "eval/episodic_return-train-levels" not in scalars
+        return
+    assert played == [(3, 5, 35), everywhere, (1, 5, 35)]
+    assert games[0].seen == set(range(35, 40)) >= games[2].seen
+    assert len(games[1].seen) >= 12 and not games[1].seen & games[0].seen
+    ((_, unseen),) = scalars["eval/episodic_return"]
+    ((_, seen),) = scalars["eval/episodic_return-train-levels"]
+    assert unseen > 100 and 100 < seen < 220 and seen != unseen
+
+
+def test_films_show_whole_episodes(tmp_path: Path):
+    envs = make(tmp_path, capture_video=True, video_every=2)
+    envs.reset(seed=1)
+    told = play(envs, 40)
+    games = sum(answer[2][0] for answer in told)
+    films = {path.name for path in tmp_path.glob("*.mp4")}
+    assert films == {f"rl-video-episode-{n}.mp4" for n in range(0, games, 2)} and len(films) > 1
+
+
+# ------ the command line ------
+TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 1)
+
+
+def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
+    folder = command.assert_resumed_and_played(*TINY, cwd=tmp_path, script=FILE)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
+    stats = command.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
+    assert stats[0, 0] == 128  # of the training, resumed and not; not of the evaluations
+
+
+def refused(message: str, capsys: pytest.CaptureFixture[str], **flags: Any) -> None:
+    """check() must end the program with one line that matches and exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        script.check(script.Args(**flags, cuda=False))
+    shown = capsys.readouterr()
+    assert stopped.value.code == 2 and shown.out == "" and shown.err.count("\n") == 1
+    assert re.search(message, shown.err) and len(shown.err) < 320, shown.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"env_id": "starpilt"}, "starpilt.* the games are bigfish, coinrun, starpilot"),
+        ({"num_levels": -1}, "--num-levels starts at 0"),
+        ({"num_levels": 2, "start_level": -1}, "--start-level starts at 0"),
+        ({"start_level": 5}, "--start-level needs --num-levels"),
+        ({"num_levels": 10, "start_level": 2**31 - 10}, r"there are 2\*\*31 levels"),
+        ({"distribution_mode": "medium"}, "--distribution-mode: easy or hard"),
+        ({"env_threads": 0}, "--env-threads starts at 1"),
+        ({"num_minibatches": 7}, "--num-minibatches must divide"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+):
+    refused(message, capsys, **flags)
+
+
+def test_nothing_is_created_for_bad_input(tmp_path: Path):
+    message = r"there are 2\*\*31 levels"
+    args = ("--num-levels", 2**31)
+    command.assert_refused(*args, message=message, cwd=tmp_path / "cwd", script=FILE)
+
+
+def test_another_python_is_told_which_one_to_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Procgen is made for one version of Python, and so is missing on the others."""
+    wanted = header("ppo/ppo_procgen.py")["requires-python"]
+    assert wanted == "==3.11.*"
+    monkeypatch.setattr(script, "find_spec", lambda name: None)
+    refused(r"Procgen needs Python 3\.11 .*; uv run ppo/ppo_procgen\.py", capsys)
+
+
+# ------ the real one ------
+def test_headers_and_pyproject_tell_uv_the_same():
+    """Procgen asks for Gym and an old numpy; the metadata that leave them out stand twice."""
+    told = header("ppo/ppo_procgen.py")["tool"]["uv"]["dependency-metadata"]
+    assert len(told) == 2
+    assert all(entry in PYPROJECT["tool"]["uv"]["dependency-metadata"] for entry in told)
+
+
+needs_uv = pytest.mark.skipif(
+    not shutil.which("uv") or sys.platform != "linux", reason="Procgen needs uv and Linux"
+)
+
+
+def as_a_newcomer(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command in which only uv knows about Python packages."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    options = {"cwd": cwd, "env": env, "capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(list(map(str, words)), **options, check=False)
+
+
+# What Procgen answers, as far as it has to be the same in the stand-in. argv: where to import from.
+DESCRIBE = """
+import json, sys, types
+for folder in sys.argv[1:]:
+    sys.path.insert(0, folder)
+sys.modules["gym.envs.registration"] = types.SimpleNamespace(register=lambda **_: None)
+import numpy as np, procgen
+make = lambda seed, **options: procgen.ProcgenGym3Env(
+    *(4, "starpilot"), num_levels=3, start_level=5, distribution_mode="easy", num_threads=1,
+    rand_seed=seed)
+kind = lambda array: [str(array.dtype), list(array.shape)]
+game, twin, other = make(1), make(1), make(2)
+rewards, obs, first = game.observe()
+told = [kind(rewards), kind(obs["rgb"]), kind(first), sorted(obs), bool(first.all()),
+        float(abs(rewards).max()), "starpilot" in procgen.env.ENV_NAMES]
+before, ends, same, differs = obs["rgb"].copy(), 0, True, False
+for t in range(400):
+    actions = np.full(4, 11)
+    for one in (game, twin, other):
+        one.act(actions)
+    (rewards, seen, first), again, another = game.observe(), twin.observe(), other.observe()
+    ends += int(first.sum())
+    same &= bool((seen["rgb"] == again[1]["rgb"]).all())
+    differs |= bool((seen["rgb"] != another[1]["rgb"]).any())
+told += [bool((obs["rgb"] == before).all()), ends > 3, same, differs, kind(rewards), kind(first)]
+print(json.dumps(told))
+"""
+
+
+@needs_uv
+@pytest.mark.slow
+def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
+    as_a_newcomer("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
+    python = as_a_newcomer("uv", "python", "find", "--script", FILE, cwd=tmp_path).stdout.strip()
+    real = as_a_newcomer(python, "-c", DESCRIBE, cwd=tmp_path)
+    stand_in = as_a_newcomer(python, "-c", DESCRIBE, Path(__file__).parent, cwd=tmp_path)
+    assert real.returncode == 0, real.stderr
+    assert json.loads(real.stdout) == json.loads(stand_in.stdout), stand_in.stderr
+
+
+@needs_uv
+@pytest.mark.slow
+def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
+    flags = (*TINY, "--no-cuda", "--env-id", "bigfish", "--num-levels", 2, "--capture-video")
+    done = as_a_newcomer("uv", "run", FILE, *flags, "--total-timesteps", 1024, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "on the levels of the training: " in done.stdout
+    folder = command.the_folder(tmp_path / "runs")
+    assert list(folder.glob("videos/train-levels/*.mp4"))
+    lengths = [length for _, length in command.curve(folder, "charts/episodic_length")]
+    assert len(lengths) >= 2 and 1 < max(lengths) <= 1000
+    args = ("--resume", folder, "--total-timesteps", 1088)
+    again = as_a_newcomer("uv", "run", FILE, *args, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert command.checkpoint(folder)["agent"]["return_stats"][0, 0] == 1088
+    played = as_a_newcomer(*("uv", "run", command.EVALUATE, folder, "--episodes", 1), cwd=tmp_path)
+    assert played.returncode == 0, played.stderr
+    assert "over 1 episodes" in played.stdout
