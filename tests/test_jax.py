@@ -266,11 +266,12 @@ def test_films_show_whole_games(tmp_path: Path):
 class Clockwork:
     """Environment 0 terminates at step 3 of five, environment 1 is truncated at step 1 of five.
 
-    The next step is a reset. Observations are the number of steps so far, in every pixel; after the
-    end of a rollout everything begins anew. Reset steps pay 100, to be seen if they are learned.
+    The next step is a reset; `late` moves all that by some steps. Observations are the number of
+    steps so far, in every pixel; after the end of a rollout everything begins anew. Reset steps pay
+    100, to be seen if they are learned.
     """
 
-    single_action_space = Space.single_action_space
+    single_action_space, late = Space.single_action_space, 0
 
     def reset(self, seed: int) -> tuple[dict, Any]:
         return {"t": jnp.zeros((), int)}, self.observe(0)
@@ -279,10 +280,10 @@ class Clockwork:
         return jnp.full((ENVS, 4, 84, 84), t, jnp.uint8)
 
     def step(self, state: dict, actions: Any) -> tuple[dict, Any, dict]:
-        t = state["t"]
-        ends = (t % 5) == jnp.array([3, 1])
+        t, turn = state["t"], (state["t"] - self.late) % 5
+        ends = turn == jnp.array([3, 1])
         env = jnp.arange(ENVS)
-        rows = {"rewards": jnp.where(t % 5 == jnp.array([4, 2]), 100.0, 1.0 + t)}
+        rows = {"rewards": jnp.where(turn == jnp.array([4, 2]), 100.0, 1.0 + t)}
         rows |= {"terminated": ends & (env == 0), "truncated": ends & (env == 1), "over": ends}
         rows |= {"score": t + 10.0 * env, "length": jnp.full(ENVS, t)}
         t = (t + 1) % STEPS
@@ -339,14 +340,16 @@ def same(a: dict[str, Any], b: dict[str, Any], **tolerance: float) -> None:
 
 @both
 def test_rows_are_paired_and_reset_steps_left_out(
-    script: ModuleType, watched: None, tmp_path: Path
+    script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    monkeypatch.setattr(Clockwork, "late", 1)  # the last step of a rollout ends an episode
     args = train(script, tmp_path, **TINY, total_timesteps=60, gamma=0.9, gae_lambda=0.8).args
     jax.effects_barrier()
     assert len(SEEN) == 3 * 4
     t = np.arange(STEPS)[:, None]
-    terminated = np.hstack([t % 5 == 3, t < 0])
-    done = np.hstack([t % 5 == 3, t % 5 == 1])
+    terminated = np.hstack([t % 5 == 4, t < 0])
+    done = np.hstack([t % 5 == 4, t % 5 == 2])
+    assert done[-1].any()
     for number, (batch, _) in enumerate(SEEN):
         rows = {k: v.reshape(STEPS, ENVS, *v.shape[1:]) for k, v in batch.items()}
         assert batch["obs"].dtype == np.uint8
@@ -354,7 +357,7 @@ def test_rows_are_paired_and_reset_steps_left_out(
         before = done[-1:] if number >= 4 else np.zeros((1, ENVS), bool)
         np.testing.assert_array_equal(rows["valid"], ~np.vstack([before, done[:-1]]))
         # What must come out for each valid row, from rewards and values alone.
-        rewards = np.where(np.hstack([t % 5 == 4, t % 5 == 2]), 100.0, 1.0 + t)
+        rewards = np.where(np.hstack([t % 5 == 0, t % 5 == 3]), 100.0, 1.0 + t)
         values, advantages = rows["values"], rows["advantages"]
         np.testing.assert_allclose(advantages + values, rows["returns"], rtol=1e-5, atol=1e-5)
         for first in range(STEPS - 1):

@@ -422,7 +422,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
         subprocess.Popen(
             [*words, f"--local-addr=127.0.0.{node}", str(FILE), *flags.split()],
             cwd=cwd,
-            env=command.environment(tmp_path),
+            env=command.environment(tmp_path, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
