@@ -417,12 +417,14 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
     words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two"]
     words += ["--max-restarts=3"]
+    # A store of its own for each start: docs/ppo_atari_multigpu.md says why.
+    changes = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     (cwd := tmp_path / "cwd").mkdir()
     agents = [
         subprocess.Popen(
             [*words, f"--local-addr=127.0.0.{node}", str(FILE), *flags.split()],
             cwd=cwd,
-            env=command.environment(tmp_path, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"),
+            env=command.environment(tmp_path, **changes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
