@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,31 +300,29 @@ def test_slurm_run_that_reaches_the_time_limit_goes_on_in_another_job(fake, in_s
     assert len(starts(folder)) == 2 and starts(folder)[1].startswith(f"--resume {folder}")
 
 
-def test_slurm_job_without_a_result_is_a_failure(fake, in_slurm, cluster, monkeypatch, capsys):
+IMPATIENT = """
+import importlib.util, sys
+import cloudpickle
+spec = importlib.util.spec_from_file_location("impatient", sys.argv.pop(1))
+module = sys.modules["impatient"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+cloudpickle.register_pickle_by_value(module)  # as of a program, which this is not here
+module.LOST = 1
+sys.exit(module.main())
+"""
+
+
+def test_slurm_job_without_a_result_is_a_failure(fake, in_slurm, cluster):
     """As when a machine of the cluster is gone."""
-    module = load("run")
-    cloudpickle = pytest.importorskip("cloudpickle")
-    cloudpickle.register_pickle_by_value(module)  # as of a program, which this is not here
-    monkeypatch.setattr(module, "LOST", 1)
-    monkeypatch.setattr(
-        sys, "argv", runner(fake, "--env-ids", "Slow-v0", "--num-seeds", "1", *in_slurm)[1:]
-    )
-
-    def kill() -> None:
-        wait_until_running(fake, 1)
-        its_name = f"submitit.core._submit {fake.parent}"
-        for pid in slurm.ask("pgrep", "-f", its_name, env=cluster).split():
-            os.kill(int(pid), signal.SIGKILL)
-
-    hangup = signal.getsignal(signal.SIGHUP)
-    (killer := threading.Thread(target=kill)).start()
-    try:
-        assert module.main() == 1
-    finally:
-        killer.join()
-        cloudpickle.unregister_pickle_by_value(module)
-        signal.signal(signal.SIGHUP, hangup)
-    assert "ended without a result" in capsys.readouterr().err
+    _, program, *flags = runner(fake, "--env-ids", "Slow-v0", "--num-seeds", "1", *in_slurm)
+    command = [sys.executable, "-c", IMPATIENT, program, *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_until_running(fake, 1)
+    its_name = f"submitit.core._submit {fake.parent}"
+    for pid in slurm.ask("pgrep", "-f", its_name, env=cluster).split():
+        os.kill(int(pid), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1 and "ended without a result" in errors, errors
 
 
 @pytest.mark.parametrize("flags", [("--partition", "nowhere"), ("--gpus", "7")])
