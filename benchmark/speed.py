@@ -22,8 +22,8 @@ resident size of the process; most of it are torch's libraries, and less of them
 builds. CleanRL is a clone of its repository, run by an interpreter with its own pins (Python 3.10:
 torch==2.4.1 gymnasium==0.29.1 tensorboard tyro numpy<2 wandb, mujoco==2.3.3 for MuJoCo, for Atari
 ale-py==0.8.1 with the ROM files of a newer one in its roms/, opencv-python==4.7.0.72,
-stable-baselines3==2.1.0, gym==0.23.1, envpool==0.6.6, procgen==0.10.7); it is left out if
---cleanrl is not given, and so is LeanRL, for which the same interpreter will do. SB3 has a
+stable-baselines3==2.1.0, shimmy==1.3.0, gym==0.23.1, envpool==0.6.6, procgen==0.10.7); it is left
+out if --cleanrl is not given, and so is LeanRL, for which the same interpreter will do. SB3 has a
 counterpart of the scripts in SB3_SETTINGS and runs in this program's environment.
 """
 
