@@ -241,6 +241,46 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("envpool",),
     ),
+    # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
+    "ppo_atari_envpool_multigpu.py": Script(
+        "ppo_atari_envpool.py",
+        (21, 113),
+        differs=frozenset(
+            {
+                "Args",
+                "Logger.__init__",
+                "Logger.on_signal",
+                "backward",
+                "check",
+                "imports",
+                "main guard",
+                "ppo_loss",
+                "setup_torch",
+                "train: end",
+                "train: log",
+                "train: rollout",
+                "train: setup",
+                "train: update",
+            }
+        ),
+        adds=frozenset(
+            {
+                "LOCAL_RANK",
+                "LOCAL_WORLD_SIZE",
+                "Logger.agree",
+                "RANK",
+                "WORLD_SIZE",
+                "add_up",
+                "backend",
+                "earlier_run",
+                "from_first",
+                "gather",
+                "gpus",
+                "total",
+            }
+        ),
+        extras=("envpool",),
+    ),
     # Of the lines that go, 61 are the parent's wrappers and its make_envs; of those that come, 54
     # make a vector of Procgen. The rest, -32/+70, is network, rewards, levels and defaults.
     "ppo_procgen.py": Script(

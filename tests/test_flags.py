@@ -61,6 +61,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "ppo_atari_lstm.py": ATARI,
     "ppo_atari_multigpu.py": ATARI | {"num_envs": NOT_GIVEN},  # theirs counts all processes
     "ppo_atari_envpool.py": ENVPOOL,
+    "ppo_atari_envpool_multigpu.py": ENVPOOL,
     "ppo_procgen.py": {
         "env_id": "starpilot",
         "total_timesteps": 25_000_000,

@@ -1,16 +1,12 @@
 """ppo_atari_multigpu.py: several processes together take the steps that one alone would take."""
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,10 +16,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from processes import group, together
 from scripts import load_script, train
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
-from torch import distributed as dist
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 NAME = "ppo_atari_multigpu.py"
@@ -31,53 +27,6 @@ FILE = command.PPO / NAME
 # Two processes of two environments each beside one process of four.
 SHORT = {"env_id": "arcade:Short-v0", "num_steps": 24, "update_epochs": 2, "num_minibatches": 2}
 SHORT |= {"total_timesteps": 96 * 4, "torch_threads": 1, "learning_rate": 1e-3}
-PROCESSES = multiprocessing.get_context("forkserver")
-SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium ale_py cv2 tyro pytest"  # to import
-PROCESSES.set_forkserver_preload(SLOW.split())
-
-
-def child(rank: int, size: int, given: str, folder: Path, body: Callable, options: dict) -> None:
-    """What each process does: loads the script as torchrun would have it loaded, and meets."""
-    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ |= {"PPO_SCRIPT": given, **{k: str(v) for k, v in values.items()}}
-    torch.set_num_threads(1)
-    limit = timedelta(seconds=options.pop("limit", 60))
-    meeting = f"file://{folder / 'meeting'}"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=limit)
-    result = body(load_script(NAME), folder, **options)
-    torch.save(result, folder / f"result{rank}.tmp")
-    os.replace(folder / f"result{rank}.tmp", folder / f"result{rank}.pt")
-
-
-@contextmanager
-def group(body: Callable, folder: Path, size: int = 2, **options: Any) -> Iterator[list[Any]]:
-    """So many processes that run `body(script, folder, **options)`; ended on leaving."""
-    given = os.environ.get("PPO_SCRIPT", "")
-    processes = [
-        PROCESSES.Process(target=child, args=(rank, size, given, folder, body, options))
-        for rank in range(size)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-            process.join()
-
-
-def together(body: Callable, folder: Path, size: int = 2, **options: Any) -> list[Any]:
-    """What each of the processes returns; they must end well within a minute."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with group(body, folder, size, **options) as processes:
-        deadline = time.monotonic() + 60
-        for process in processes:
-            process.join(max(0, deadline - time.monotonic()))
-        codes = [process.exitcode for process in processes]
-    assert codes == [0] * size
-    return [torch.load(folder / f"result{rank}.pt", weights_only=False) for rank in range(size)]
 
 
 # ------ one gradient ------
@@ -125,7 +74,7 @@ def test_gradient_is_that_of_the_parent_on_all_rows(
     """However the valid rows are spread over the processes; statistics, too, on each of them."""
     batch = rows(valid)
     expected = gradient(load_script("ppo_atari.py"), batch, **flags)
-    results = together(share_of_gradient, tmp_path, batch=batch, **flags)
+    results = together(NAME, share_of_gradient, tmp_path, batch=batch, **flags)
     assert expected["losses/grad_norm"] > 0.1
     for result in results:
         assert result.keys() == expected.keys()
@@ -200,7 +149,7 @@ def test_run_equals_the_parents_with_all_environments(
     (tmp_path / "one").mkdir()
     one = train(parent, tmp_path / "one", num_envs=4, **flags)
     assert len(updates) == 16 if target_kl is None else 8 < len(updates) < 16
-    results = together(learn, tmp_path / "two", fixed=True, **flags)
+    results = together(NAME, learn, tmp_path / "two", fixed=True, **flags)
     expected, found = curves(one.folder), curves(tmp_path / "two")
     assert found.keys() == expected.keys() >= {"charts/episodic_return", "losses/approx_kl"}
     for name, points in expected.items():
@@ -215,11 +164,11 @@ def test_run_equals_the_parents_with_all_environments(
 
 
 def test_ranks_play_and_sample_differently_but_have_the_same_weights(tmp_path: Path):
-    first, second = together(spy_on_rollout, tmp_path, **SHORT)
+    first, second = together(NAME, spy_on_rollout, tmp_path, **SHORT)
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name])
     assert (first["actions"] != second["actions"]).any() and first["seed"] != second["seed"]
-    first, second = together(spy_on_rollout, tmp_path / "on", resumed=first, **SHORT)
+    first, second = together(NAME, spy_on_rollout, tmp_path / "on", resumed=first, **SHORT)
     assert (first["actions"] != second["actions"]).any()
 
 
@@ -266,7 +215,7 @@ def test_curves_agree_with_those_of_one_process(tmp_path: Path):
     flags = SHORT | {"num_steps": 32, "num_minibatches": 4, "total_timesteps": 2560, "seed": 3}
     (tmp_path / "one").mkdir()
     train(load_script("ppo_atari.py"), tmp_path / "one", num_envs=4, **flags)
-    together(learn, tmp_path / "two", **flags)
+    together(NAME, learn, tmp_path / "two", **flags)
     shares = {}  # of what an episode pays at most: means over the quarters of the run
     for name in ("one", "two"):
         log = curves(tmp_path / name)
@@ -303,7 +252,7 @@ def wait_for_training(folder: Path, processes: list[Any]) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Path):
-    with group(stall, tmp_path) as processes:
+    with group(NAME, stall, tmp_path) as processes:
         wait_for_training(tmp_path, processes)
         os.kill(processes[1].pid, signum)
         for process in processes:
@@ -319,7 +268,7 @@ def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Pat
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path: Path):
     """One that is gone is noticed at once, one that answers no more after the timeout."""
-    with group(stall, tmp_path, limit=4) as processes:
+    with group(NAME, stall, tmp_path, limit=4) as processes:
         wait_for_training(tmp_path, processes)
         os.kill(processes[1].pid, signum)
         began = time.monotonic()

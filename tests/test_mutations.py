@@ -612,6 +612,26 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {"stack_num=4": "stack_num=3"},
         ),
     ],
+    "ppo_atari_envpool_multigpu.py": [
+        Mutation(
+            "aux-2",
+            "each process by itself",
+            "test_envpool_multigpu.py share_the_games",
+            {"add_up(agent, stats)  # [aux-2]": "pass  # [aux-2]"},
+        ),
+        Mutation(
+            "aux-2",
+            "the same games",
+            "test_envpool_multigpu.py share_the_games",
+            {"seed=args.seed + RANK * args.num_envs)": "seed=args.seed)"},
+        ),
+        Mutation(
+            "aux-2",
+            "games of one process",
+            "test_envpool_multigpu.py share_the_games",
+            {"sorted(e for part in ended for e in part)": "sorted(ended[0])"},
+        ),
+    ],
     "ppo_procgen.py": [
         Mutation(
             "core-1",

@@ -1,0 +1,69 @@
+"""Runs a script's functions in several processes that torch.distributed connects.
+
+What torchrun would set is set by `child`, so that tests can look into the processes.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from scripts import load_script
+from torch import distributed as dist
+
+PROCESSES = multiprocessing.get_context("forkserver")
+SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium ale_py cv2 tyro pytest"  # to import
+PROCESSES.set_forkserver_preload(SLOW.split())
+
+
+def child(
+    name: str, rank: int, size: int, given: str, folder: Path, body: Callable, options: dict
+) -> None:
+    """What each process does: loads the script as torchrun would have it loaded, and meets."""
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ |= {"PPO_SCRIPT": given, **{k: str(v) for k, v in values.items()}}
+    torch.set_num_threads(1)
+    limit = timedelta(seconds=options.pop("limit", 60))
+    meeting = f"file://{folder / 'meeting'}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=limit)
+    result = body(load_script(name), folder, **options)
+    torch.save(result, folder / f"result{rank}.tmp")
+    os.replace(folder / f"result{rank}.tmp", folder / f"result{rank}.pt")
+
+
+@contextmanager
+def group(
+    name: str, body: Callable, folder: Path, size: int = 2, **options: Any
+) -> Iterator[list[Any]]:
+    """So many processes that run `body(script, folder, **options)`; ended on leaving."""
+    given = os.environ.get("PPO_SCRIPT", "")
+    processes = [
+        PROCESSES.Process(target=child, args=(name, rank, size, given, folder, body, options))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+def together(name: str, body: Callable, folder: Path, size: int = 2, **options: Any) -> list[Any]:
+    """What each of the processes returns; they must end well within a minute."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with group(name, body, folder, size, **options) as processes:
+        deadline = time.monotonic() + 60
+        for process in processes:
+            process.join(max(0, deadline - time.monotonic()))
+        codes = [process.exitcode for process in processes]
+    assert codes == [0] * size
+    return [torch.load(folder / f"result{rank}.pt", weights_only=False) for rank in range(size)]
