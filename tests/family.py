@@ -41,6 +41,42 @@ class Script:
         return unit in (self.differs or frozenset()) | self.adds | self.removes
 
 
+# What learning in several processes changes, whatever it is derived from.
+SEVERAL_PROCESSES_DIFFER = frozenset(
+    {
+        "Args",
+        "Logger.__init__",
+        "Logger.on_signal",
+        "backward",
+        "check",
+        "imports",
+        "main guard",
+        "ppo_loss",
+        "setup_torch",
+        "train: end",
+        "train: log",
+        "train: rollout",
+        "train: setup",
+        "train: update",
+    }
+)
+SEVERAL_PROCESSES_ADD = frozenset(
+    {
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "Logger.agree",
+        "RANK",
+        "WORLD_SIZE",
+        "add_up",
+        "backend",
+        "earlier_run",
+        "from_first",
+        "gather",
+        "gpus",
+        "total",
+    }
+)
+
 FAMILY: dict[str, Script] = {
     "ppo.py": Script(
         parent=None,
@@ -184,40 +220,8 @@ FAMILY: dict[str, Script] = {
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
         (16, 106),
-        differs=frozenset(
-            {
-                "Args",
-                "Logger.__init__",
-                "Logger.on_signal",
-                "backward",
-                "check",
-                "imports",
-                "main guard",
-                "ppo_loss",
-                "setup_torch",
-                "train: end",
-                "train: log",
-                "train: rollout",
-                "train: setup",
-                "train: update",
-            }
-        ),
-        adds=frozenset(
-            {
-                "LOCAL_RANK",
-                "LOCAL_WORLD_SIZE",
-                "Logger.agree",
-                "RANK",
-                "WORLD_SIZE",
-                "add_up",
-                "backend",
-                "earlier_run",
-                "from_first",
-                "gather",
-                "gpus",
-                "total",
-            }
-        ),
+        differs=SEVERAL_PROCESSES_DIFFER,
+        adds=SEVERAL_PROCESSES_ADD,
         extras=("atari",),
     ),
     # Of the lines that go, 61 are the parent's wrappers and its make_envs.
@@ -245,40 +249,8 @@ FAMILY: dict[str, Script] = {
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
         (21, 113),
-        differs=frozenset(
-            {
-                "Args",
-                "Logger.__init__",
-                "Logger.on_signal",
-                "backward",
-                "check",
-                "imports",
-                "main guard",
-                "ppo_loss",
-                "setup_torch",
-                "train: end",
-                "train: log",
-                "train: rollout",
-                "train: setup",
-                "train: update",
-            }
-        ),
-        adds=frozenset(
-            {
-                "LOCAL_RANK",
-                "LOCAL_WORLD_SIZE",
-                "Logger.agree",
-                "RANK",
-                "WORLD_SIZE",
-                "add_up",
-                "backend",
-                "earlier_run",
-                "from_first",
-                "gather",
-                "gpus",
-                "total",
-            }
-        ),
+        differs=SEVERAL_PROCESSES_DIFFER,
+        adds=SEVERAL_PROCESSES_ADD,
         extras=("envpool",),
     ),
     # Of the lines that go, 61 are the parent's wrappers and its make_envs; of those that come, 54

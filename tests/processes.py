@@ -16,9 +16,13 @@ import torch
 from scripts import load_script
 from torch import distributed as dist
 
-PROCESSES = multiprocessing.get_context("forkserver")
+# The processes of tests/test_mutations.py, which have a parent, have imported what takes seconds to
+# import, and no threads yet; pytest itself has threads, of JAX and others.
+FORKED = multiprocessing.parent_process() is not None
+PROCESSES = multiprocessing.get_context("fork" if FORKED else "forkserver")
 SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium ale_py cv2 tyro pytest"  # to import
-PROCESSES.set_forkserver_preload(SLOW.split())
+if not FORKED:
+    PROCESSES.set_forkserver_preload(SLOW.split())
 
 
 def child(
@@ -27,6 +31,7 @@ def child(
     """What each process does: loads the script as torchrun would have it loaded, and meets."""
     values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     os.environ |= {"PPO_SCRIPT": given, **{k: str(v) for k, v in values.items()}}
+    load_script.cache_clear()  # of what the parent process has loaded, if forked from it
     torch.set_num_threads(1)
     limit = timedelta(seconds=options.pop("limit", 60))
     meeting = f"file://{folder / 'meeting'}"
