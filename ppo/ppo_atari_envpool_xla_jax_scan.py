@@ -354,11 +354,11 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             shuffled = jax.random.permutation(epoch_key, args.batch_size)
             minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
             learned, stats = jax.lax.scan(one_minibatch, learner, minibatches, unroll=unroll)
+            kl, ran = stats["losses/approx_kl"][-1], ~stopped
             if args.target_kl is not None:
                 learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
-            kl = stats["losses/approx_kl"][-1]
-            stop = kl > (args.target_kl or jnp.inf)  # [aux-3] early stopping on KL
-            return (learned, stopped | stop), (stats, ~stopped)
+                stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
+            return (learned, stopped), (stats, ran)
 
         epochs = jnp.arange(args.update_epochs)
         begin = (learner, jnp.array(False))

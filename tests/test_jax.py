@@ -385,7 +385,7 @@ def test_minibatches_partition_each_epoch(script: ModuleType, watched: None, tmp
 
 @both
 def test_target_kl_ends_the_update(script: ModuleType, watched: None, tmp_path: Path):
-    for target, epochs in ((0.4, 1), (0.6, 3)):
+    for target, epochs in ((0.0, 1), (0.4, 1), (0.6, 3)):
         folder = tmp_path / str(target)
         folder.mkdir()
         flags = TINY | {"update_epochs": 3, "target_kl": target}

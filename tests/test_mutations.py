@@ -1066,7 +1066,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "aux-3",
             "never stopped",
             "test_jax.py target_kl and scan",
-            {"kl > (args.target_kl or jnp.inf)": "kl > jnp.inf"},
+            {"kl > args.target_kl": "kl > jnp.inf"},
         ),
         Mutation(
             "aux-3",
@@ -1074,7 +1074,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "test_jax.py target_kl and scan",
             {
                 "partial(jnp.where, stopped)": "partial(jnp.where, False)",
-                "stop = kl >": "stop = kl * 1 >",
+                "stopped |= kl >": "stopped |= kl * 1 >",
             },
         ),
         Mutation(
