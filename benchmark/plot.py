@@ -331,6 +331,15 @@ def draw(
     columns = min(len(by_env), PANELS_A_ROW)
     colors = {name: BESIDE[i % len(BESIDE)] for i, name in enumerate(beside)}
     blocks = -(-len(by_env) // columns)
+    # The score of a much longer run would say nothing beside these curves; the table has it.
+    limits = {env_id: 1.5 * max(run.total_steps for run in by_env[env_id]) for env_id in by_env}
+    published = {
+        env_id: {
+            s: score for s, score in scores.items() if score["total_timesteps"] <= limits[env_id]
+        }
+        for env_id, scores in published.items()
+        if env_id in limits
+    }
     sources = list(dict.fromkeys(s for env_id in by_env for s in published.get(env_id, {})))
     plt.rcParams.update({"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"})
     figure, grid = plt.subplots(

@@ -472,6 +472,25 @@ def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
 
 
+@pytest.mark.parametrize(("steps", "drawn"), [(5000, []), (400_000, [490.04, 497.54])])
+def test_scores_of_much_longer_runs_are_not_drawn(plot, steps, drawn, tmp_path, monkeypatch):
+    """The published runs did 500,000 steps: 490.04 in CleanRL, 497.54 in baselines."""
+    part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (steps, 60.0)}
+    make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
+    argv = ["plot.py", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", argv)
+    found, axhline = set(), plot.plt.Axes.axhline
+
+    def spy(axes, y, **options):
+        found.add(y)
+        return axhline(axes, y, **options)
+
+    monkeypatch.setattr(plot.plt.Axes, "axhline", spy)
+    assert plot.main() == 0
+    assert sorted(found) == drawn
+    assert "497.54" in (tmp_path / "out" / "ppo.md").read_text()
+
+
 def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
     first = {
         "start": 0,
