@@ -379,13 +379,12 @@ def draw(
         color, style = STYLES[sources.index(source) % len(STYLES)]
         label = f"{source}, published"
         handles.append(Line2D([], [], color=color, linestyle=style, linewidth=1.5, label=label))
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=min(len(handles), max(columns, 2)),
-        frameon=False,
-        handlelength=3,
-    )
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "handlelength": 3}
+    for ncols in range(min(len(handles), max(columns, 2)), 0, -1):  # as many as there is room for
+        legend = figure.legend(handles=handles, ncols=ncols, **look)
+        if ncols == 1 or legend.get_window_extent().width < figure.bbox.width:
+            break
+        legend.remove()
     image = io.BytesIO()
     figure.savefig(image, dpi=110, facecolor="white")
     plt.close(figure)

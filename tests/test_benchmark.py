@@ -472,6 +472,21 @@ def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
 
 
+@pytest.mark.parametrize("name", ["Peer", "a peer whose name takes half of the picture's width"])
+def test_legend_is_as_wide_as_the_picture_at_most(plot, name, tmp_path, monkeypatch):
+    part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (400_000, 60.0)}
+    run = make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
+    argv = ["plot.py", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    argv += ["--beside", f"{name}={run.parent}"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert plot.main() == 0
+    with plot.Image.open(tmp_path / "out" / "ppo.png") as picture:
+        dark = np.array(picture.convert("L")) < 200
+    legend = np.flatnonzero(dark[-45:].any(0))  # its columns; the axes' labels are above
+    assert len(legend)
+    assert legend[0] > 3 and legend[-1] < dark.shape[1] - 3
+
+
 @pytest.mark.parametrize(("steps", "drawn"), [(5000, []), (400_000, [490.04, 497.54])])
 def test_scores_of_much_longer_runs_are_not_drawn(plot, steps, drawn, tmp_path, monkeypatch):
     """The published runs did 500,000 steps: 490.04 in CleanRL, 497.54 in baselines."""
