@@ -360,14 +360,14 @@ def run_locally(tasks: list[Task], workers: int) -> int:
                 else:
                     result = future.result()
                 report(progress, futures[future], result)
-            if len(received) > handled:
+            if (come := len(received)) > handled:
                 signum = received[0]
                 # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
                 forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
                 CHILDREN.stop(forwarded, kill=handled > 0)
                 if not handled:
                     progress.say("stopping: the runs save what they have; again to kill them")
-                handled = len(received)
+                handled = come  # one that came meanwhile is for the next round
                 for future in pending:
                     future.cancel()
             progress.draw([t for f, t in futures.items() if f in pending and f.running()])
@@ -478,13 +478,13 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
             else:
                 continue
             del jobs[task]
-        if len(received) > handled:
+        if (come := len(received)) > handled:
             if not handled:
                 stop.touch()  # scancel's signal would reach every process of a job, more than once
                 progress.say("stopping: the runs save what they have; again to kill them")
             pending = [] if handled else ["--state=PENDING"]
             subprocess.run(["scancel", *pending, array], capture_output=True)
-            handled = len(received)
+            handled = come  # one that came meanwhile is for the next round
         progress.draw([task for task, job in jobs.items() if states.get(job.job_id) == "R"])
     stop.unlink(missing_ok=True)
     return conclude(progress, received)
