@@ -36,6 +36,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported after the group is made, it keeps the group's threads
 import tyro
 from gymnasium.utils.save_video import save_video
 from numpy.typing import NDArray as Array

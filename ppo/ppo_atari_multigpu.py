@@ -36,6 +36,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported after the group is made, it keeps the group's threads
 import tyro
 from numpy.typing import NDArray as Array
 from tensorboard.compat.proto.summary_pb2 import Summary

@@ -219,7 +219,7 @@ FAMILY: dict[str, Script] = {
     # choice of GPUs and backend, and 12 stop all processes together with what all have seen.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (16, 106),
+        (16, 107),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("atari",),

@@ -72,3 +72,29 @@ def together(name: str, body: Callable, folder: Path, size: int = 2, **options: 
         codes = [process.exitcode for process in processes]
     assert codes == [0] * size
     return [torch.load(folder / f"result{rank}.pt", weights_only=False) for rank in range(size)]
+
+
+# A thread of the backend that drops a tensor while the interpreter ends aborts the process.
+NOTE_THREADS = """
+import atexit, os, pathlib
+
+def note():
+    names = [file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
+    file = pathlib.Path(__file__).parent / f"rank{os.environ['RANK']}.txt"
+    file.write_text(" ".join(names))
+
+if "RANK" in os.environ:
+    atexit.register(note)
+"""
+
+
+def noting_threads(folder: Path) -> dict[str, str]:
+    """Variables with which each process notes, at its end, which threads it still has."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(NOTE_THREADS)
+    return {"PYTHONPATH": str(folder)}
+
+
+def assert_no_thread_left(folder: Path, size: int = 2) -> None:
+    left = [(folder / f"rank{rank}.txt").read_text() for rank in range(size)]
+    assert not [names for names in left if "gloo" in names]

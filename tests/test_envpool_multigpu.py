@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from family import FAMILY
-from processes import together
+from processes import assert_no_thread_left, noting_threads, together
 from units import Collection, by_name
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -85,13 +85,14 @@ def test_torchrun(tmp_path: Path):
     done = subprocess.run(
         [*words, str(FILE), *flags.split()],
         cwd=tmp_path,
-        env=command.environment(tmp_path),
+        env=command.environment(tmp_path, **noting_threads(tmp_path / "threads")),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert_no_thread_left(tmp_path / "threads")
     folder = command.the_folder(tmp_path / "runs")
     saved = command.checkpoint(folder, "agent.pt")
     assert saved["global_step"] == 128 and saved["iteration"] == 2

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from processes import group, together
+from processes import assert_no_thread_left, group, noting_threads, together
 from scripts import load_script, train
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
@@ -367,7 +367,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two"]
     words += ["--max-restarts=3"]
     # A store of its own for each start: docs/ppo_atari_multigpu.md says why.
-    changes = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    changes = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} | noting_threads(tmp_path / "threads")
     (cwd := tmp_path / "cwd").mkdir()
     agents = [
         subprocess.Popen(
@@ -395,6 +395,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
         for agent in agents:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
+    assert_no_thread_left(tmp_path / "threads")
     assert command.the_folder(cwd / "runs") == folder
     saved = command.checkpoint(folder, "agent.pt")
     assert saved["global_step"] == 1280 and saved["iteration"] == 20
