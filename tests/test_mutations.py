@@ -1127,8 +1127,9 @@ def run_tests(script: Path, selection: set[str]) -> tuple[int | None, str]:
     The processes are forked from one that has imported what takes seconds to import.
     """
     processes = multiprocessing.get_context("forkserver")
-    # torch._dynamo: the first optimizer imports it.
-    slow = ["torch", "torch._dynamo", "torch.utils.tensorboard", "gymnasium", "tyro"]
+    # torch._dynamo: the first optimizer imports it. What is not installed is left out.
+    slow = ["torch", "torch._dynamo", "torch.utils.tensorboard", "gymnasium", "tyro", "pytest"]
+    slow += ["envpool", "flax.nnx"]
     processes.set_forkserver_preload(slow)
     output = script.with_suffix(".log")
     process = processes.Process(target=pytest_process, args=(script, output, sorted(selection)))
