@@ -325,23 +325,29 @@ def report(progress: Progress, task: Task, result: Result) -> None:
         progress.say(f"{result.outcome:8} {task.name}, {clock(result.seconds)}")
 
 
-def watch_signals() -> list[int]:
-    """The signals to stop that have come, from now on."""
-    received: list[int] = []
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        signum = getattr(signal, name, None)
-        if signum and not (
-            name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN
-        ):  # nohup
-            signal.signal(signum, lambda number, _frame: received.append(number))
-    return received
+class Signals:
+    """The signals to stop that have come: Ctrl-C, SIGTERM, SIGHUP unless it is ignored (nohup)."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.answered = 0
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signum = getattr(signal, name, None)
+            if signum and not (name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN):
+                signal.signal(signum, lambda number, _frame: self.received.append(number))
+
+    def demand(self) -> Literal["save", "kill"] | None:
+        """What is to be done now: `save` once, `kill` after that, None without a new signal."""
+        before, self.answered = self.answered, len(self.received)  # later ones: next time
+        if self.answered == before:
+            return None
+        return "kill" if before else "save"
 
 
 def run_locally(tasks: list[Task], workers: int) -> int:
     """Run the tasks on this machine, `workers` at a time; returns the exit code."""
-    received = watch_signals()
+    signals = Signals()
     progress = Progress(tasks, live=sys.stdout.isatty())
-    handled = 0
 
     def started(task: Task) -> Result:
         progress.since[task] = time.monotonic()
@@ -360,18 +366,17 @@ def run_locally(tasks: list[Task], workers: int) -> int:
                 else:
                     result = future.result()
                 report(progress, futures[future], result)
-            if (come := len(received)) > handled:
-                signum = received[0]
+            if demand := signals.demand():
+                signum = signals.received[0]
                 # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
                 forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
-                CHILDREN.stop(forwarded, kill=handled > 0)
-                if not handled:
+                CHILDREN.stop(forwarded, kill=demand == "kill")
+                if demand == "save":
                     progress.say("stopping: the runs save what they have; again to kill them")
-                handled = come  # one that came meanwhile is for the next round
                 for future in pending:
                     future.cancel()
             progress.draw([t for f, t in futures.items() if f in pending and f.running()])
-    return conclude(progress, received)
+    return conclude(progress, signals.received)
 
 
 class Job:
@@ -425,7 +430,7 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
     """Submit the tasks as an array, `workers` at a time, and wait for it; returns the exit code."""
     import submitit
 
-    received = watch_signals()
+    signals = Signals()
     progress = Progress(tasks, live=sys.stdout.isatty())
     todo = [task for task in tasks if not find_run(task)[1]]
     for task in tasks:
@@ -453,11 +458,11 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
         progress.say(f"{len(jobs)} jobs of array {array}; {folder}")
 
     states: dict[str, str] = {}
-    asked, handled, missing = -60.0, 0, dict[Task, float]()
+    asked, missing = -60.0, dict[Task, float]()
     while jobs:
         time.sleep(0.2)
         now = time.monotonic()
-        if now - asked > (1 if handled else 5):
+        if now - asked > (1 if signals.answered else 5):
             listed = listed_jobs(array)
             asked, states = now, states if listed is None else listed
             for task, job in jobs.items():
@@ -470,7 +475,7 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
         for task, job in list(jobs.items()):
             if job.paths.result_pickle.exists():
                 report(progress, task, job_result(job))
-            elif task in missing and handled:
+            elif task in missing and signals.answered:
                 report(progress, task, Result("stopped"))
             elif now - missing.get(task, now) > LOST:
                 reason = f"job {job.job_id} ended without a result, see {job.paths.stderr}"
@@ -478,16 +483,15 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
             else:
                 continue
             del jobs[task]
-        if (come := len(received)) > handled:
-            if not handled:
+        if demand := signals.demand():
+            if demand == "save":
                 stop.touch()  # scancel's signal would reach every process of a job, more than once
                 progress.say("stopping: the runs save what they have; again to kill them")
-            pending = [] if handled else ["--state=PENDING"]
+            pending = ["--state=PENDING"] if demand == "save" else []
             subprocess.run(["scancel", *pending, array], capture_output=True)
-            handled = come  # one that came meanwhile is for the next round
         progress.draw([task for task, job in jobs.items() if states.get(job.job_id) == "R"])
     stop.unlink(missing_ok=True)
-    return conclude(progress, received)
+    return conclude(progress, signals.received)
 
 
 def conclude(progress: Progress, received: list[int]) -> int:

@@ -184,21 +184,23 @@ def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
 
 def test_signal_during_the_answer_to_the_first_is_not_lost(fake, monkeypatch):
     fake.write_text(FAKE.replace("while not codes and", "while"))  # deaf to signals
-    module, received = load("run"), list[int]()
+    module = load("run")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own handlers
+    signals = module.Signals()
 
     def say(progress: object, text: str, error: bool = False) -> None:
-        received.extend([signal.SIGINT] * text.startswith("stopping"))
+        signals.received.extend([signal.SIGINT] * text.startswith("stopping"))
 
     def press() -> None:
         wait_until_running(fake, 1)
-        received.append(signal.SIGINT)
+        signals.received.append(signal.SIGINT)
 
-    monkeypatch.setattr(module, "watch_signals", lambda: received)
+    monkeypatch.setattr(module, "Signals", lambda: signals)
     monkeypatch.setattr(module.Progress, "say", say)
     words = runner(fake, "--env-ids", "Slow-v0", "--num-seeds", "1")
     monkeypatch.setattr(sys, "argv", words[1:])
     threading.Thread(target=press).start()
-    assert module.main() == 130 and len(received) == 2
+    assert module.main() == 130 and len(signals.received) == 2
     assert not list(fake.parent.glob("runs/*/signals.txt")), "killed, not left to its end"
 
 
