@@ -116,7 +116,7 @@ def read_events(
     `SummaryWriter(purge_step=...)` asks of readers.
     """
     episodes: list[tuple[int, float, float]] = []
-    last_step, minutes_before, total_minutes = 0, 0.0, 0.0
+    last_step, minutes_before, total_minutes = 0, 0.0, 0.0  # of what is kept
     for path in sorted(folder.glob("events.out.tfevents.*")):
         part_started = None
         for event in EventFileLoader(str(path)).Load():
@@ -124,6 +124,7 @@ def read_events(
                 part_started = event.wall_time
             if event.HasField("session_log") and event.session_log.status == SessionLog.START:
                 episodes = [episode for episode in episodes if episode[0] < event.step]
+                last_step = min(last_step, event.step - 1)
             minutes = minutes_before + (event.wall_time - part_started) / 60
             for value in event.summary.value:
                 if value.tag.startswith(
@@ -137,9 +138,9 @@ def read_events(
     return episodes, last_step, total_minutes
 
 
-def read_run(folder: Path, facts: dict[str, Any]) -> Run:
+def read_run(folder: Path, facts: dict[str, Any], metric: str = RETURN) -> Run:
     """The run in a folder with the given args.json."""
-    episodes, total_steps, total_minutes = read_events(folder, METRICS.get(facts["script"], RETURN))
+    episodes, total_steps, total_minutes = read_events(folder, metric)
     steps, minutes, returns = np.array(episodes, float).reshape(-1, 3).T
     versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
     return Run(
@@ -157,33 +158,40 @@ def read_run(folder: Path, facts: dict[str, Any]) -> Run:
     )
 
 
+def started(folder: Path) -> tuple[str, str]:
+    """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time."""
+    return folder.name.rpartition("__")[2], folder.name
+
+
 def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
     """Finished runs by environment and seed, and what the reader of the results has to be told."""
-    runs: dict[tuple[str, int], Run] = {}
-    unfinished: set[tuple[str, int]] = set()
-    remarks: list[str] = []
-    for args_file in sorted(runs_dir.glob("*/args.json")):
-        folder = args_file.parent
+    runs: dict[tuple[str, str, int], Run] = {}  # by script, environment and seed
+    unfinished: set[tuple[str, str, int]] = set()
+    silent: set[tuple[str, str, int]] = set()
+    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=started):
         try:
-            facts = json.loads(args_file.read_text())
-            key = (facts["args"]["env_id"], facts["args"]["seed"])
+            facts = json.loads((folder / "args.json").read_text())
+            key = (facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
             if not (folder / "agent.pt").exists():
                 unfinished.add(key)
                 warn(f"{folder} is left out: not finished")
                 continue
-            run = read_run(folder, facts)
+            run = read_run(folder, facts, METRICS.get(facts["script"], RETURN))
         except (ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
             continue
         if not len(run.returns):
-            remarks.append(f"Left out, no episode ended: {run.env_id} seed {run.seed}.")
+            silent.add(key)
             continue
         if key in runs:
             warn(f"{runs[key].folder} is left out: {folder.name} is newer")
         runs[key] = run
-    if missing := sorted(unfinished - set(runs)):
-        names = ", ".join(f"{env_id} seed {seed}" for env_id, seed in missing)
-        remarks.append(f"Not finished and left out: {names}.")
+    remarks = []
+    scripts = {script for script, _, _ in runs}  # what other scripts left behind is not of interest
+    for problem, keys in (("no episode ended", silent), ("not finished", unfinished)):
+        if left_out := sorted(key[1:] for key in keys - set(runs) if key[0] in scripts):
+            names = ", ".join(f"{env_id} seed {seed}" for env_id, seed in left_out)
+            remarks.append(f"Left out, {problem}: {names}.")
     if short := [run for run in runs.values() if len(run.returns) < WINDOW]:
         names = ", ".join(f"{run.env_id} seed {run.seed} ({len(run.returns)})" for run in short)
         remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
@@ -201,11 +209,11 @@ def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
     return dict(by_env), remarks
 
 
-def read_beside(given: tuple[str, ...]) -> dict[str, dict[str, list[Run]]]:
+def read_beside(given: tuple[str, ...], metric: str) -> dict[str, dict[str, list[Run]]]:
     """Other programs' runs: name -> environment id -> runs.
 
     given: NAME=FOLDER, a folder of run folders called <env_id>__<exp_name>__<seed>__<time>, as
-    CleanRL does; whatever has logged charts/episodic_return will do.
+    CleanRL does; whatever has logged the metric will do.
     """
     found: dict[str, dict[str, list[Run]]] = {}
     for text in given:
@@ -216,11 +224,11 @@ def read_beside(given: tuple[str, ...]) -> dict[str, dict[str, list[Run]]]:
         for path in sorted(Path(folder).expanduser().iterdir()):
             if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
                 args = {"env_id": match[1], "seed": int(match[2])}
-                run = read_run(path, {"script": name, "args": args, "versions": {}})
+                run = read_run(path, {"script": name, "args": args, "versions": {}}, metric)
                 if len(run.returns):
                     by_env[run.env_id].append(run)
         if not by_env:
-            fail(f"--beside: no run with a finished episode in {folder}")
+            fail(f"--beside: no run with {metric} in {folder}")
         found[name] = dict(by_env)
     return found
 
@@ -392,11 +400,11 @@ def draw(
     Image.open(image).convert("RGB").quantize(128).save(path, optimize=True)
 
 
-def write_curves(runs: list[Run], path: Path) -> None:
-    """CSV of at most POINTS points of each run's smoothed curve."""
+def write_curves(runs: list[Run], path: Path, what: str) -> None:
+    """CSV of at most POINTS points of each run's smoothed curve; what: return or length."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env_id", "seed", "global_step", "minutes", "return"])
+        writer.writerow(["env_id", "seed", "global_step", "minutes", what])
         for run in runs:
             grid = np.linspace(0, run.total_steps, POINTS + 1)[1:]
             minutes = value_at(grid, run.steps, run.minutes)
@@ -483,7 +491,8 @@ def main() -> int:
     if len(scripts) > 1:
         fail(f"--runs-dir: runs of {', '.join(scripts)}; give each script a folder of its own")
     script = scripts[0]
-    published, beside = read_published(script), read_beside(args.beside)
+    metric = METRICS.get(script, RETURN)
+    published, beside = read_published(script), read_beside(args.beside, metric)
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
     by_env = {env_id: by_env[env_id] for env_id in [*order, *sorted(set(by_env) - set(order))]}
@@ -492,15 +501,15 @@ def main() -> int:
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
     draw(by_env, published, script, args.out / f"{name}.png", beside)
-    write_curves(runs, args.out / f"{name}.csv")
+    what = "length" if script in METRICS else "return"
+    write_curves(runs, args.out / f"{name}.csv", what)
     write_scores(runs, args.out / f"{name}_scores.csv")
     write_table(by_env, published, script, remarks, args.out / f"{name}.md", beside)
     files = [f"{name}.png", f"{name}.csv", f"{name}_scores.csv", f"{name}.md"]
     for other, runs_by_env in beside.items():
         files.append(f"{name}_{re.sub('[^a-z0-9]', '_', other.lower())}.csv")
-        write_curves(
-            [run for env_id in by_env for run in runs_by_env.get(env_id, [])], out / files[-1]
-        )
+        others = [run for env_id in by_env for run in runs_by_env.get(env_id, [])]
+        write_curves(others, out / files[-1], what)
     for file in files:
         print(args.out / file)
     return 0

@@ -18,6 +18,7 @@ runs save and stops. Exit codes: 0 when all runs are finished, 1 if a run failed
 """
 
 import json
+import math
 import os
 import re
 import shlex
@@ -73,7 +74,7 @@ class Task:
     argv: tuple[str, ...]  # what follows the script in `command`
     script: Path
     runs_dir: Path
-    one_thread: bool  # several runs share the machine
+    threads: int | None  # this run's share of the CPUs; None: all of them
 
     @property
     def name(self) -> str:
@@ -95,6 +96,9 @@ def expand(args: Args) -> list[Task]:
     """One task for each seed and environment; all environments get their first seed first."""
     command = tuple(shlex.split(args.command))
     script = next(i for i, word in enumerate(command) if word.endswith(".py"))
+    threads = args.cpus if args.launcher == "slurm" else None
+    if args.launcher == "local" and args.workers > 1:
+        threads = max(1, (os.cpu_count() or 1) // args.workers)
     tasks = []
     for seed in range(args.start_seed, args.start_seed + args.num_seeds):
         for env_id in args.env_ids:
@@ -108,7 +112,7 @@ def expand(args: Args) -> list[Task]:
                     argv=command[script + 1 :] + own,
                     script=Path(command[script]),
                     runs_dir=args.runs_dir,
-                    one_thread=args.workers > 1 and args.launcher == "local",
+                    threads=threads,
                 )
             )
     return tasks
@@ -128,15 +132,22 @@ def settings(argv: list[str] | tuple[str, ...]) -> list[str]:
     return kept
 
 
+def processes(command: tuple[str, ...]) -> int | None:
+    """How many processes torchrun starts, 1 without it; None if it is left to find out itself."""
+    words = " ".join(command).replace("_", "-")
+    counts = re.findall(r"--(?:nnodes|nproc-per-node)[= ](\S+)", words)
+    return math.prod(map(int, counts)) if all(map(str.isdigit, counts)) else None
+
+
 def find_run(task: Task) -> tuple[Path | None, bool]:
     """The task's run folder and whether it is finished; (None, False) if it has to start afresh."""
     found: list[tuple[bool, str, Path]] = []
     for args_file in task.runs_dir.glob("*/args.json"):
         try:
             run = json.loads(args_file.read_text())
-            same = run["script"] == task.script.name and settings(run["argv"]) == settings(
-                task.argv
-            )
+            same = run["script"] == task.script.name
+            same &= settings(run["argv"]) == settings(task.argv)
+            same &= processes(task.command) in (None, int(run.get("processes", 1)))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # the run was killed while it was being created, or this is no run of ours
         folder = args_file.parent
@@ -223,8 +234,8 @@ def run_task(task: Task) -> Result:
         log.write(f"$ {shlex.join(command)}\n".encode())
         log.flush()
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if task.one_thread:
-            env.setdefault("OMP_NUM_THREADS", "1")
+        if task.threads:  # the default of --torch-threads and --env-threads
+            env.setdefault("OMP_NUM_THREADS", str(task.threads))
         process = CHILDREN.start(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env
         )

@@ -24,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tyro
 
@@ -32,7 +32,7 @@ import tyro
 @dataclasses.dataclass
 class Args:
     run: tyro.conf.Positional[Path]  # run folder, or a checkpoint.pt or agent.pt file
-    episodes: int = 10  # episodes to play
+    episodes: int = 10  # episodes to play; of several players: games
     greedy: bool = False  # most probable actions instead of sampled ones
     capture_video: bool = False  # film every episode
     seed: int | None = None  # of the environments and the sampling; the run's seed if not given
@@ -74,12 +74,31 @@ def import_script(script: Path) -> ModuleType:
         uv = shutil.which("uv")
         if uv is None or os.environ.get("PPO_EVALUATE_RESTARTED"):
             fail(f"{script.name} needs a package: pip install {error.name}")
-        subprocess.run([uv, "sync", "--quiet", "--script", str(script)], check=True)
-        find = [uv, "python", "find", "--script", str(script)]
-        python = subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip()
+        try:
+            subprocess.run([uv, "sync", "--quiet", "--script", str(script)], check=True)
+            find = [uv, "python", "find", "--script", str(script)]
+            python = subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip()
+        except subprocess.CalledProcessError:  # uv has said why
+            fail(f"{script.name} needs {error.name}, and uv cannot make its environment")
         os.environ["PPO_EVALUATE_RESTARTED"] = "1"
         os.execv(python, [python, *sys.argv])
     return module
+
+
+def report(returns: Any, what: str) -> None:
+    """Prints returns (episodes,), or returns and lengths (games, 2, players), and their means."""
+    if returns.ndim == 1:
+        for episode, episodic_return in enumerate(returns, start=1):
+            print(f"episode {episode:3d}: return {episodic_return:g}")
+        summary = f"return {returns.mean():.1f} ± {returns.std():.1f} over {len(returns)} episodes"
+    else:
+        for game, (scores, lengths) in enumerate(returns, start=1):
+            shown = ", ".join(f"{score:g}" for score in scores)
+            print(f"game {game:3d}: returns of the players {shown}; length {lengths[0]:g}")
+        means, lengths = returns.mean(0)[0], returns[:, 1, 0]
+        summary = f"returns of the players {', '.join(f'{mean:.1f}' for mean in means)}; "
+        summary += f"length {lengths.mean():.1f} ± {lengths.std():.1f} over {len(returns)} games"
+    print(f"{what}: {summary}")
 
 
 def main() -> None:
@@ -91,6 +110,7 @@ def main() -> None:
         fail(f"--episodes must be at least 1, not {args.episodes}")
     script = import_script(find_script(args))
 
+    folder = args.run if args.run.is_dir() else args.run.parent
     checkpoint = script.load(args.run / "checkpoint.pt" if args.run.is_dir() else args.run)
     seed = checkpoint["args"].seed if args.seed is None else args.seed
     settings = {
@@ -101,6 +121,9 @@ def main() -> None:
         "video_every": 1,
         "async_envs": False,
         "compile": False,
+        "runs_dir": str(folder),
+        "device_ids": (),  # one process plays, whatever trained
+        "backend": "auto",
         "num_levels": 0,  # Procgen: all levels, and not those of the training alone
         "start_level": 0,
     }
@@ -109,7 +132,6 @@ def main() -> None:
     script.check(dataclasses.replace(run_args, track=False))
     in_jax = hasattr(script, "setup_jax")
     device = script.setup_jax(run_args) if in_jax else script.setup_torch(run_args)
-    folder = args.run if args.run.is_dir() else args.run.parent
     videos = folder / time.strftime("videos/evaluation-%Y%m%d-%H%M%S")
     envs = script.make_envs(dataclasses.replace(run_args, num_envs=1, capture_video=False), videos)
     try:
@@ -124,12 +146,17 @@ def main() -> None:
     if not in_jax:  # there the seed is one of the arguments
         script.torch.manual_seed(seed)
     envs.close()
-    returns = script.evaluate(agent, run_args, videos, args.greedy)
-    for episode, episodic_return in enumerate(returns, start=1):
-        print(f"episode {episode:3d}: return {episodic_return:g}")
     how = "most probable actions" if args.greedy else "sampled actions"
-    print(f"{run_args.env_id} after {checkpoint['global_step']:,} steps, {how}: ", end="")
-    print(f"return {returns.mean():.1f} ± {returns.std():.1f} over {len(returns)} episodes")
+    what = f"{run_args.env_id} after {checkpoint['global_step']:,} steps, {how}"
+    returns = script.evaluate(agent, run_args, videos, args.greedy)
+    report(returns, what)
+    if getattr(checkpoint["args"], "num_levels", 0):
+        levels = {name: getattr(checkpoint["args"], name) for name in ("num_levels", "start_level")}
+        folder = videos.with_name(f"{videos.name}-train-levels")
+        known = script.evaluate(agent, dataclasses.replace(run_args, **levels), folder, args.greedy)
+        report(known, f"{what}, on the {levels['num_levels']} levels of the training")
+        gap, error = known.mean() - returns.mean(), (known.var() + returns.var()) / len(known)
+        print(f"generalization gap: {gap:.1f} ± {error**0.5:.1f} (standard error)")
     if args.capture_video:
         print(f"films: {videos}")
 

@@ -190,7 +190,8 @@ def main() -> None:
     env_ids = {state["args"].env_id for state in states}
     if len(env_ids) > 1:
         fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
-    settings = {"seed": args.seed, "device": args.device, "track": False, "capture_video": False}
+    settings = {"seed": args.seed, "device": args.device, "runs_dir": str(out)}
+    settings |= dict.fromkeys(("track", "capture_video", "async_envs", "compile"), False)
     run_args = dataclasses.replace(states[0]["args"], **settings)
     script.check(run_args)
     device = script.setup_torch(run_args)

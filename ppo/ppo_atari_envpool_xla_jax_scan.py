@@ -205,7 +205,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Resets come one step late, so after an episode's end values[1:] is still of that episode.
+    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
@@ -400,9 +400,10 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             self.learner = {k: with_arrays(tree, saved[k]) for k, tree in learner.items()}
         self.wandb: Any = __import__("wandb") if args.track else None
         if self.wandb:
-            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir.parent}
+            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
             ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
             self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
+        print(f"run folder: {run_dir}")
         self.writer: Any = event_file_writer.EventFileWriter(str(run_dir))
         # What was logged after the checkpoint is purged: it will be logged again.
         self.add_event(self.global_step + 1, session_log=SessionLog(status=SessionLog.START))
@@ -591,13 +592,12 @@ if __name__ == "__main__":
     args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
     if args.resume:
         checkpoint = load(Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
-        old = checkpoint["args"]
+        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
         changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
         fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
+    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
     if not args.resume:
         run_dir.mkdir(parents=True)
         shutil.copy(__file__, run_dir)

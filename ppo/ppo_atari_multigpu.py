@@ -16,6 +16,7 @@ Details: core 1-12, atari 1-9, aux 2-3 (atari-8 replaces core-13)
 Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -208,7 +209,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Resets come one step late, so after an episode's end values[1:] is still of that episode.
+    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -379,13 +380,14 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             agent.load_state_dict(saved["agent"])
             optimizer.load_state_dict(saved["optimizer"])
             torch.set_rng_state(saved["rng"][0])
-            torch.cuda.set_rng_state_all(saved["rng"][1:])
+            torch.cuda.set_rng_state_all(saved["rng"][1 : 1 + torch.cuda.device_count()])
         self.wandb: Any = __import__("wandb") if self.enabled and args.track else None
         if self.wandb:
-            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir.parent}
+            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
             ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
             self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
         if self.enabled:  # what was logged after the checkpoint is purged: it will be logged again
+            print(f"run folder: {run_dir}", flush=True)
             self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
             self.checkpoint(self.iteration, self.global_step)
 
@@ -442,7 +444,8 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         if self.enabled and (stop or due):
             state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
             state |= {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
-            state |= {"rng": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]}
+            gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+            state |= {"rng": [torch.get_rng_state(), *gpus]}
             state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
             torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
             self.writer.flush()
@@ -476,6 +479,7 @@ def setup_torch(args: Args) -> torch.device:
 
 def gpus(args: Args) -> list[int]:  # that this machine's processes take in turn
     cuda = args.device == "cuda" or (args.cuda and args.device == "auto")
+    cuda = cuda and torch.cuda.is_available()  # there may be a GPU, and no driver for it
     return [*(args.device_ids or range(torch.cuda.device_count()))] if cuda else []
 
 
@@ -502,16 +506,19 @@ def earlier_run(args: Args) -> str | None:
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     if again or own["torchrun"] not in ("", "none"):  # names the launch
         for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
-            about, names = json.loads(file.read_text() or "{}"), os.listdir(file.parent)
+            names = os.listdir(file.parent)
             unfinished = "checkpoint.pt" in names and (again or "agent.pt" not in names)
-            if about == about | own and unfinished:
-                return str(file.parent)
+            with contextlib.suppress(ValueError, TypeError):  # cut off, or not of a run
+                about = json.loads(file.read_text())
+                if about == about | own and unfinished:
+                    return str(file.parent)
     return None
 
 
 def compiled(function: Any) -> Any:
     torch._dynamo.config.trace_autograd_ops = True  # loss.backward() becomes part of the graph
-    return torch.compile(function, options={"cpp_wrapper": True})
+    cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
+    return torch.compile(function, options={"cpp_wrapper": cpu})
 
 
 @torch.no_grad()
@@ -585,15 +592,14 @@ if __name__ == "__main__":
     args.resume = args.resume or from_first(earlier_run, args)
     if args.resume:
         checkpoint = from_first(load, Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
-        old = checkpoint["args"]
+        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
         changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
         fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
         others = args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]
         fail_if(others, f"--resume keeps the number of processes, which was not {WORLD_SIZE}")
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
+    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
     if RANK == 0 and not args.resume:
         run_dir.mkdir(parents=True)
         shutil.copy(__file__, run_dir)

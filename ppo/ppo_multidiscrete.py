@@ -187,7 +187,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Resets come one step late, so after an episode's end values[1:] is still of that episode.
+    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -315,7 +315,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 # ====== plumbing: nothing below changes what is learned ======
 class Logger:  # everything about the run folder: metrics, progress, checkpoints, Ctrl-C
     def __init__(self, args: Args, run_dir: Path, agent: Agent, optimizer: Any, saved: dict):
-        self.enabled = os.environ.get("RANK", "0") == "0"  # torchrun's; others log nothing
         self.args, self.run_dir, self.agent, self.optimizer = args, run_dir, agent, optimizer
         self.iteration, self.global_step = saved.get("iteration", 0), saved.get("global_step", 0)
         self.recent: list[float] = saved.get("recent", [])  # returns of the last 100 episodes
@@ -329,15 +328,16 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             agent.load_state_dict(saved["agent"])
             optimizer.load_state_dict(saved["optimizer"])
             torch.set_rng_state(saved["rng"][0])
-            torch.cuda.set_rng_state_all(saved["rng"][1:])
-        self.wandb: Any = __import__("wandb") if self.enabled and args.track else None
+            torch.cuda.set_rng_state_all(saved["rng"][1 : 1 + torch.cuda.device_count()])
+        self.wandb: Any = __import__("wandb") if args.track else None
         if self.wandb:
-            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir.parent}
+            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
             ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
             self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
-        if self.enabled:  # what was logged after the checkpoint is purged: it will be logged again
-            self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
-            self.checkpoint(self.iteration, self.global_step)
+        print(f"run folder: {run_dir}", flush=True)
+        # What was logged after the checkpoint is purged: it will be logged again.
+        self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
+        self.checkpoint(self.iteration, self.global_step)
 
     def on_signal(self, signum: int, _frame: object) -> None:
         self.exit_code = 128 + signum
@@ -361,8 +361,6 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         now = time.monotonic()
         self.clock = self.clock or (now, step)  # the first iteration, which compiles, is left out
         sps = (step - self.clock[1]) / max(now - self.clock[0], 1e-9)
-        if not self.enabled:
-            return
         for when, score, length in self.ended:
             self.write({"charts/episodic_return": score, "charts/episodic_length": length}, when)
         if self.ended:
@@ -383,10 +381,11 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
     def checkpoint(self, iteration: int, step: int) -> bool:  # saves if due; is it time to stop?
         stop, last = self.exit_code != 0, self.args.num_iterations
         due = iteration == last or iteration % (self.args.checkpoint_every or last) == 0
-        if self.enabled and (stop or due):
+        if stop or due:
             state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
             state |= {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
-            state |= {"rng": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]}
+            gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+            state |= {"rng": [torch.get_rng_state(), *gpus]}
             state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
             torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
             self.writer.flush()
@@ -394,7 +393,7 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         return stop
 
     def finish(self, step: int) -> int:  # evaluates and keeps the agent; returns the exit code
-        if self.enabled and not self.exit_code:
+        if not self.exit_code:
             returns = evaluate(self.agent, self.args, self.run_dir / "videos/evaluation")
             if len(returns):
                 self.write({"eval/episodic_return": returns.mean()}, step)
@@ -415,7 +414,8 @@ def setup_torch(args: Args) -> torch.device:
 
 def compiled(function: Any) -> Any:
     torch._dynamo.config.trace_autograd_ops = True  # loss.backward() becomes part of the graph
-    return torch.compile(function, options={"cpp_wrapper": True})
+    cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
+    return torch.compile(function, options={"cpp_wrapper": cpu})
 
 
 @torch.no_grad()
@@ -482,13 +482,12 @@ if __name__ == "__main__":
     args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
     if args.resume:
         checkpoint = load(Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
-        old = checkpoint["args"]
+        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
         changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
         fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
+    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
     if not args.resume:
         run_dir.mkdir(parents=True)
         shutil.copy(__file__, run_dir)

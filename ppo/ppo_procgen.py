@@ -77,8 +77,8 @@ class Args:
     torch_deterministic: bool = True  # deterministic cuDNN algorithms
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps; auto is CUDA where there is one
-    torch_threads: int = os.cpu_count() or 1  # CPU threads of torch
-    env_threads: int = os.cpu_count() or 1  # CPU threads that step the games
+    torch_threads: int = torch.get_num_threads()  # CPU threads of torch; heeds OMP_NUM_THREADS
+    env_threads: int = torch.get_num_threads()  # CPU threads that step the games; heeds it, too
     compile: bool = False  # compile the update: half a minute at the start, then faster
     bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
     exp_name: str = Path(__file__).stem  # part of the run folder's name
@@ -136,11 +136,12 @@ class Procgen:
         self.totals = self.totals * ~over
         if over[0] and self.frames:
             always = {"episode_trigger": lambda n: True, "episode_index": self.games}
-            save_video(self.frames, str(self.videos), fps=15, **always)
+            large = [frame.repeat(4, 0).repeat(4, 1) for frame in self.frames]
+            save_video(large, str(self.videos), fps=15, **always)
         if over[0]:
             self.games, self.frames = self.games + 1, []
         if self.args.capture_video and self.games % self.args.video_every == 0:
-            self.frames.append(obs["rgb"][0].repeat(8, 0).repeat(8, 1))
+            self.frames.append(obs["rgb"][0].copy())
         return obs["rgb"], rewards, over, np.zeros_like(over), infos if over.any() else {}
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Resets come one step late, so after an episode's end values[1:] is still of that episode.
+    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -362,7 +363,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 # ====== plumbing: nothing below changes what is learned ======
 class Logger:  # everything about the run folder: metrics, progress, checkpoints, Ctrl-C
     def __init__(self, args: Args, run_dir: Path, agent: Agent, optimizer: Any, saved: dict):
-        self.enabled = os.environ.get("RANK", "0") == "0"  # torchrun's; others log nothing
         self.args, self.run_dir, self.agent, self.optimizer = args, run_dir, agent, optimizer
         self.iteration, self.global_step = saved.get("iteration", 0), saved.get("global_step", 0)
         self.recent: list[float] = saved.get("recent", [])  # returns of the last 100 episodes
@@ -376,15 +376,16 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
             agent.load_state_dict(saved["agent"])
             optimizer.load_state_dict(saved["optimizer"])
             torch.set_rng_state(saved["rng"][0])
-            torch.cuda.set_rng_state_all(saved["rng"][1:])
-        self.wandb: Any = __import__("wandb") if self.enabled and args.track else None
+            torch.cuda.set_rng_state_all(saved["rng"][1 : 1 + torch.cuda.device_count()])
+        self.wandb: Any = __import__("wandb") if args.track else None
         if self.wandb:
-            ids = {"id": run_dir.name, "name": run_dir.name, "dir": run_dir.parent}
+            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
             ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
             self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
-        if self.enabled:  # what was logged after the checkpoint is purged: it will be logged again
-            self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
-            self.checkpoint(self.iteration, self.global_step)
+        print(f"run folder: {run_dir}", flush=True)
+        # What was logged after the checkpoint is purged: it will be logged again.
+        self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
+        self.checkpoint(self.iteration, self.global_step)
 
     def on_signal(self, signum: int, _frame: object) -> None:
         self.exit_code = 128 + signum
@@ -408,8 +409,6 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         now = time.monotonic()
         self.clock = self.clock or (now, step)  # the first iteration, which compiles, is left out
         sps = (step - self.clock[1]) / max(now - self.clock[0], 1e-9)
-        if not self.enabled:
-            return
         for when, score, length in self.ended:
             self.write({"charts/episodic_return": score, "charts/episodic_length": length}, when)
         if self.ended:
@@ -430,10 +429,11 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
     def checkpoint(self, iteration: int, step: int) -> bool:  # saves if due; is it time to stop?
         stop, last = self.exit_code != 0, self.args.num_iterations
         due = iteration == last or iteration % (self.args.checkpoint_every or last) == 0
-        if self.enabled and (stop or due):
+        if stop or due:
             state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
             state |= {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
-            state |= {"rng": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]}
+            gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+            state |= {"rng": [torch.get_rng_state(), *gpus]}
             state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
             torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
             self.writer.flush()
@@ -441,7 +441,7 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
         return stop
 
     def finish(self, step: int) -> int:  # evaluates and keeps the agent; returns the exit code
-        if self.enabled and not self.exit_code:
+        if not self.exit_code:
             all_levels = replace(self.args, num_levels=0, start_level=0)
             returns = evaluate(self.agent, all_levels, self.run_dir / "videos/evaluation")
             if len(returns):
@@ -449,8 +449,12 @@ class Logger:  # everything about the run folder: metrics, progress, checkpoints
                 print(f"\nevaluation: return {returns.mean():.1f} ± {returns.std():.1f}")
             if len(returns) and self.args.num_levels:  # how much less is that than on known levels?
                 known = evaluate(self.agent, self.args, self.run_dir / "videos/train-levels")
+                gap = known.mean() - returns.mean()
+                error = ((known.var() + returns.var()) / len(returns)) ** 0.5
                 self.write({"eval/episodic_return-train-levels": known.mean()}, step)
+                self.write({"eval/generalization_gap": gap}, step)
                 print(f"on the levels of the training: {known.mean():.1f} ± {known.std():.1f}")
+                print(f"generalization gap: {gap:.1f} ± {error:.1f} (standard error)")
             shutil.copy(self.run_dir / "checkpoint.pt", self.run_dir / "agent.pt")
             self.writer.close()
         return self.exit_code
@@ -470,7 +474,8 @@ def setup_torch(args: Args) -> torch.device:
 
 def compiled(function: Any) -> Any:
     torch._dynamo.config.trace_autograd_ops = True  # loss.backward() becomes part of the graph
-    return torch.compile(function, options={"cpp_wrapper": True})
+    cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
+    return torch.compile(function, options={"cpp_wrapper": cpu})
 
 
 @torch.no_grad()
@@ -539,13 +544,12 @@ if __name__ == "__main__":
     args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
     if args.resume:
         checkpoint = load(Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(checkpoint["args"], resume=args.resume))
-        old = checkpoint["args"]
+        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
         changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
         fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-"))
+    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
     if not args.resume:
         run_dir.mkdir(parents=True)
         shutil.copy(__file__, run_dir)

@@ -46,7 +46,10 @@ SEVERAL_PROCESSES_DIFFER = frozenset(
     {
         "Args",
         "Logger.__init__",
+        "Logger.checkpoint",
+        "Logger.finish",
         "Logger.on_signal",
+        "Logger.scalars",
         "backward",
         "check",
         "imports",
@@ -215,11 +218,12 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("atari",),
     ),
-    # Learning in parallel takes -9/+43. Of the rest 16 are the going on after a restart, 13 the
-    # choice of GPUs and backend, and 12 stop all processes together with what all have seen.
+    # Learning in parallel takes -9/+43. Of the rest 19 are the going on after a restart, 14 the
+    # choice of GPUs and backend, 12 stop all processes together with what all have seen, and -7/+10
+    # let one of them keep the run folder.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (16, 107),
+        (23, 121),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("atari",),
@@ -248,16 +252,16 @@ FAMILY: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (21, 113),
+        (23, 122),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("envpool",),
     ),
     # Of the lines that go, 61 are the parent's wrappers and its make_envs; of those that come, 54
-    # make a vector of Procgen. The rest, -32/+70, is network, rewards, levels and defaults.
+    # make a vector of Procgen. The rest, -32/+77, is network, rewards, levels and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (93, 124),
+        (93, 131),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -299,10 +303,11 @@ FAMILY: dict[str, Script] = {
         requires_python="==3.11.*",
     ),
     # Of the lines that go, 54 are the parent's wrappers; 78 make rows of players of PettingZoo's
-    # games. SuperSuit's vector would take a few, but resets in the same step.
+    # games. SuperSuit's vector would take a few, but resets in the same step. -8/+9 evaluate by
+    # player: returns of self-play sum to zero.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (66, 114),
+        (72, 121),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -310,8 +315,10 @@ FAMILY: dict[str, Script] = {
                 "Args",
                 "Logger.__init__",
                 "Logger.checkpoint",
+                "Logger.finish",
                 "Logger.scalars",
                 "check",
+                "evaluate",
                 "imports",
                 "make_envs",
             }

@@ -77,6 +77,25 @@ def test_spans_equal_steps_one_by_one(chance: float):
     torch.testing.assert_close(last, expected_last, rtol=1e-4, atol=1e-5)
 
 
+def test_states_are_handed_over_as_cudnn_wants_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """It refuses what is not contiguous, which the CPU takes: with several environments a
+    minibatch."""
+    handed = []
+    forward = torch.nn.LSTM.forward
+
+    def spy(self: Any, x: Tensor, state: Any) -> Any:
+        handed.extend((len(part[0]), part.is_contiguous()) for part in (x[0], *state))
+        return forward(self, x, state)
+
+    monkeypatch.setattr(torch.nn.LSTM, "forward", spy)
+    flags = SHORT | {"num_envs": 4, "total_timesteps": 96 * 2}
+    train(script, tmp_path, **flags)
+    assert all(contiguous for _, contiguous in handed)
+    assert {2, 4} <= {rows for rows, _ in handed}
+
+
 def test_images_are_scaled_to_1():
     agent, seen = make_agent(), []
     agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

@@ -128,6 +128,14 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     assert len(alone) == 4 and all(line.endswith("OMP=unset") for line in alone)
 
 
+def test_workers_share_the_cpus(fake, monkeypatch):
+    module = load("run")
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 14)
+    for workers, threads in ((1, None), (4, 3), (20, 1)):
+        args = module.Args(command=f"python {fake}", env_ids=["A-v0"], workers=workers)
+        assert {task.threads for task in module.expand(args)} == {threads}
+
+
 def test_failing_run_is_loud_and_the_others_go_on(fake):
     result = run(fake, "--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
     assert result.returncode == 1
@@ -252,6 +260,26 @@ def test_settings_ignore_where_a_run_is_kept():
     assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
 
 
+def test_runs_of_another_number_of_processes_are_other_runs(fake):
+    module = load("run")
+    folder = fake.parent / "runs" / "A-v0__fake__1__x"
+    folder.mkdir(parents=True)
+    (folder / "agent.pt").touch()
+    facts = {"script": "fake.py", "argv": ["--env-id", "A-v0", "--seed", "1"]}
+
+    def found(command: str) -> bool:
+        args = module.Args(command=command, env_ids=["A-v0"], runs_dir=fake.parent / "runs")
+        return module.find_run(module.expand(args)[0])[1]
+
+    two, four = (f"torchrun --nnodes=1 --nproc_per_node={n} {fake}" for n in (2, 4))
+    (folder / "args.json").write_text(json.dumps(facts))
+    assert found(f"python {fake}") and not found(two)
+    (folder / "args.json").write_text(json.dumps(facts | {"processes": "2"}))
+    assert found(two) and not found(four) and not found(f"python {fake}")
+    assert found(f"torchrun --nproc-per-node 2 {fake}")
+    assert found(f"torchrun --nnodes 1:2 --nproc-per-node gpu {fake}"), "not known beforehand"
+
+
 # ------ SLURM ------
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
@@ -272,7 +300,8 @@ def in_slurm(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> tuple[
     return ("--launcher", "slurm")
 
 
-def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm):
+def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     flags = ("--env-ids", "A-v0", "Fail-v0", "--num-seeds", "2", "--workers", "3", *in_slurm)
     first = run(fake, *flags, "--partition", "gpu", "--gpus", "1", "--cpus", "2", "--hours", "0.5")
     assert first.returncode == 1, first.stderr
@@ -285,6 +314,7 @@ def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm):
         assert f"#SBATCH --{flag}={value}\n" in asked.read_text()
     names = {folder.name.split("__")[0] for folder in folders(fake)}
     assert len(folders(fake)) == 4 and names == {"A-v0", "Fail-v0"}
+    assert all(starts(folder)[0].endswith("OMP=2") for folder in folders(fake))
 
     fake.write_text(FAKE.replace('startswith("Fail")', 'startswith("Never")'))
     again = run(fake, *flags)
@@ -382,16 +412,23 @@ NOON = 1_790_000_000.0  # some wall-clock time
 
 
 def make_run(
-    runs_dir: Path, env_id: str, seed: int, parts: list[dict], finished: bool = True
+    runs_dir: Path,
+    env_id: str,
+    seed: int,
+    parts: list[dict],
+    finished: bool = True,
+    name: str = "ppo",
+    ended: str = "20261120-120000",
+    tag: str = "charts/episodic_return",
 ) -> Path:
     """A run folder with one event file for each part: start (s), purge_step, episodes, last step.
 
     An episode is (step, seconds since the part's start, return).
     """
-    folder = runs_dir / f"{env_id}__ppo__{seed}__20261120-120000"
+    folder = runs_dir / f"{env_id}__{name}__{seed}__{ended}"
     folder.mkdir(parents=True)
     facts = {
-        "script": "ppo.py",
+        "script": f"{name.partition('-')[0]}.py",
         "argv": ["--env-id", env_id, "--seed", str(seed)],
         "args": {"env_id": env_id, "seed": seed, "gamma": 0.99},
         "versions": {"python": "3.11.7", "torch": "2.13.0"},
@@ -409,7 +446,7 @@ def make_run(
                 str(folder), purge_step=part.get("purge_step"), filename_suffix=f".{number}"
             )
         for step, seconds, value in part["episodes"]:
-            writer.add_scalar("charts/episodic_return", value, step, walltime=begin + seconds)
+            writer.add_scalar(tag, value, step, walltime=begin + seconds)
         step, seconds = part["last"]
         writer.add_scalar("charts/SPS", 100.0, step, walltime=begin + seconds)
         writer.close()
@@ -464,7 +501,7 @@ def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, cap
     assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
     assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
     assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
-    assert "Not finished and left out: Own-v0 seed 2." in table
+    assert "Left out, not finished: Own-v0 seed 2." in table
     assert "Fewer than 100 episodes, all of them counted: Own-v0 seed 1 (7)." in table
     assert "docs/rl-algorithms/ppo" in table
 
@@ -493,6 +530,36 @@ def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
     with open(out / "ppo_peer.csv") as file:
         points = [row for row in csv.DictReader(file) if row["seed"] == "1"]
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
+
+
+def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(plot, tmp_path, monkeypatch):
+    ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
+    part = {"start": 0, "episodes": episodes(np.full(200, 1300.0)), "last": (2000, 180.0)}
+    facts = {"name": "ppo_pettingzoo_ma_atari", "tag": "charts/episodic_length-player0"}
+    make_run(ours, "pong_v3", 1, [part], **facts)
+    part["episodes"] = episodes(np.full(200, 1200.0))
+    make_run(theirs, "pong_v3", 1, [part], tag=facts["tag"])
+    make_run(ours, "pong_v3", 2, [part], finished=False, name="ppo")  # another script's
+    silent = {"start": 0, "episodes": [], "last": (100, 9.0)}
+    make_run(ours, "CartPole-v1", 3, [silent], name="ppo")
+    argv = ["plot.py", "--runs-dir", str(ours), "--out", str(out), "--beside", f"Peer={theirs}"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert plot.main() == 0
+    table = (out / "ppo_pettingzoo_ma_atari.md").read_text()
+    assert "| pong_v3 | 1300.00 (1 seed) | 1200.00 (1 seed) |" in table
+    assert "mean length of its last" in table and "eft out" not in table
+    for name in ("ppo_pettingzoo_ma_atari", "ppo_pettingzoo_ma_atari_peer"):
+        header, row, *_ = (out / f"{name}.csv").read_text().splitlines()
+        assert header.endswith(",minutes,length") and row.endswith("00.00")
+
+
+def test_the_newest_of_several_runs_counts(plot, tmp_path, capsys):
+    part = {"start": 0, "episodes": episodes(np.full(9, 1.0)), "last": (90, 9.0)}
+    make_run(tmp_path, "A-v0", 1, [part], name="ppo-zz", ended="20260101-120000")
+    newest = make_run(tmp_path, "A-v0", 1, [part], name="ppo-a", ended="20260901-120000")
+    make_run(tmp_path, "A-v0", 1, [part], name="ppo-m", ended="20260501-120000")
+    assert [run.folder for run in plot.read_runs(tmp_path)[0]["A-v0"]] == [newest]
+    assert "zz__1__20260101-120000 is left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Peer", "a peer whose name takes half of the picture's width"])
@@ -546,6 +613,9 @@ def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
     assert [(step, value) for step, _, value in found] == [(100, 1), (200, 2), (290, 30), (390, 40)]
     assert [minutes for _, minutes, _ in found] == pytest.approx([1, 2, 4, 5])
     assert last_step == 400 and total_minutes == pytest.approx(6)
+    second["episodes"], second["last"] = [(230, 30.0, 30.0)], (240, 60.0)  # ends before the first
+    shorter = make_run(tmp_path / "shorter", "CartPole-v1", 1, [first, second])
+    assert plot.read_events(shorter)[1] == 240
 
     accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
     expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]

@@ -91,6 +91,39 @@ def test_run_that_was_compiled_is_played_without_a_compiler(copied: Path, tmp_pa
     assert len(evaluate(copied, "--episodes", 1, cwd=tmp_path, PATH="")[0]) == 1
 
 
+def test_run_into_somebody_elses_folder_is_played(copied: Path, tmp_path: Path) -> None:
+    state = checkpoint(copied)
+    state["args"] |= {"runs_dir": "/dev/null/runs"}
+    torch.save(state, copied / "checkpoint.pt")
+    assert len(evaluate(copied, "--episodes", 1, cwd=tmp_path)[0]) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the stand-in for uv is a shell script")
+def test_what_uv_cannot_install_is_told_in_one_line(copied: Path, tmp_path: Path) -> None:
+    script, uv = tmp_path / "needy.py", tmp_path / "bin" / "uv"
+    script.write_text("import no_such_package_at_all")
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\nexit 2\n")
+    uv.chmod(0o755)
+    changes = {"PATH": f"{uv.parent}:{os.environ['PATH']}"}
+    done = run(copied, "--script", script, cwd=tmp_path, script=EVALUATE, **changes)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "needy.py needs no_such_package_at_all, and uv cannot" in done.stderr
+
+
+def test_run_of_several_gpus_is_played_without_one(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py", reason="needs the extra `atari`")
+    script = EVALUATE.with_name("ppo_atari_multigpu.py")
+    flags = ("--env-id", "BreakoutNoFrameskip-v4", "--local-num-envs", 2, "--num-steps", 8)
+    flags += ("--total-timesteps", 16, "--eval-episodes", 0, "--torch-threads", 1)
+    folder = train(*flags, cwd=tmp_path, script=script).folder
+    state = checkpoint(folder)
+    state["args"] |= {"device_ids": (0, 0, 1, 1), "backend": "nccl"}
+    torch.save(state, folder / "checkpoint.pt")
+    done = run(folder, "--episodes", 1, cwd=tmp_path, script=EVALUATE)
+    assert done.returncode == 0 and "over 1 episodes" in done.stdout, done.stderr
+
+
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     """Somebody's own script, with another network, and a run of it."""

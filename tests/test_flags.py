@@ -2,9 +2,13 @@
 
 import ast
 import io
+import os
+import subprocess
+import sys
 import tokenize
 
 import pytest
+import torch
 from units import Collection
 
 COLLECTION = Collection()
@@ -82,6 +86,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "ppo_atari_envpool_xla_jax.py": ENVPOOL,
     "ppo_atari_envpool_xla_jax_scan.py": ENVPOOL,
 }
+
+SMALL = ("ppo.py", "ppo_continuous_action.py", "ppo_multidiscrete.py", "ppo_multidiscrete_mask.py")
 
 
 def args_class(source: str) -> ast.ClassDef:
@@ -171,6 +177,28 @@ def test_cleanrls_flags_work(name: str):
 def test_computed_values_are_no_flags(name: str):
     computed = {"batch_size", "minibatch_size", "num_iterations"}
     assert not computed & fields(COLLECTION.source(name)).keys()
+
+
+@pytest.mark.parametrize("name", COLLECTION.scripts())
+def test_threads_by_default_are_one_or_the_share_of_a_run(name, monkeypatch):
+    """One for small networks; else what torch counts, which heeds OMP_NUM_THREADS: a benchmark's
+    workers and SLURM's jobs are given it. Torchrun sets that to 1 by itself: under it the
+    machine's CPUs are split. JAX has no such count."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    threads = [fields(COLLECTION.source(name)).get(f"{of}_threads") for of in ("torch", "env")]
+    for node in filter(None, threads):
+        assert node.value is not None
+        default = compile(ast.Expression(node.value), name, "eval")
+        value = eval(default, {"os": os, "torch": torch, "LOCAL_WORLD_SIZE": 2})
+        kinds = {name in SMALL: 1, "multigpu" in name: 6, "jax" in name: 12}
+        assert value == kinds.get(True, 5)
+
+
+def test_what_torch_counts_heeds_the_environment():
+    words = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert subprocess.run(words, env=one, capture_output=True, text=True).stdout == "1\n"
 
 
 # ------ each kind of failure, on a synthetic script ------

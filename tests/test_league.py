@@ -168,6 +168,24 @@ def test_the_same_seed_plays_the_same_league(
     assert len(table(tmp_path / "c/league.csv")) == 3
 
 
+def test_how_a_run_was_trained_does_not_matter(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Compiled where there is a compiler, into a folder of somebody else, in many processes."""
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    for file in copied.glob("checkpoint-*.pt"):
+        state = torch.load(file, weights_only=True)
+        state["args"] |= {"compile": True, "async_envs": True, "runs_dir": "/dev/null/runs"}
+        torch.save(state, file)
+    monkeypatch.setenv("PATH", "")
+    made, make_envs = [], script.make_envs
+    monkeypatch.setattr(league, "import_script", lambda _: script)
+    monkeypatch.setattr(script, "make_envs", lambda *a: made.append(a[0]) or make_envs(*a))
+    main(monkeypatch, copied, "--checkpoints", 2, "--max-steps", 2)
+    assert made and not any(args.async_envs for args in made)
+    assert len(table(copied / "league.csv")) == 2
+
+
 def test_runs_play_each_other(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     other = Path(shutil.copytree(run, tmp_path / "other"))
     main(monkeypatch, other, run, "--checkpoints", 2, "--max-steps", 2)

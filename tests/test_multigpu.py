@@ -298,6 +298,9 @@ def test_run_that_is_started_again_goes_on(tmp_path: Path, monkeypatch: pytest.M
     fake_run(tmp_path / "A__5", "", ["--seed", "1"])
     (tmp_path / "B__1").mkdir()
     (tmp_path / "B__1" / "args.json").touch()  # killed while it was being written
+    for number, text in enumerate(('{"torchrun": ', "[1]", "")):  # damaged, or of nobody's run
+        folder = fake_run(tmp_path / f"C__{number}", "job", ["--seed", "1"])
+        (Path(folder) / "args.json").write_text(text)
     assert module.earlier_run(args) is None  # without torchrun
 
     def found(run_id: str, restarts: int) -> str | None:

@@ -1,6 +1,7 @@
 """ppo_pettingzoo_ma_atari.py: frames beside SuperSuit's, rows of players, statistics of each."""
 
 import multiprocessing
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,7 +96,7 @@ def test_rows_equal_supersuits(
 
 
 def test_every_game_of_the_issue_is_there(tmp_path: Path):
-    games = {"pong_v3": 2, "surround_v2": 2, "tennis_v3": 2, "quadrapong_v4": 4}
+    games = {"pong_v3": 2, "surround_v2": 2, "tennis_v3": 2, "boxing_v2": 2, "quadrapong_v4": 4}
     for env_id, players in (games | {"volleyball_pong_v3": 4}).items():
         envs = make(tmp_path, env_id, num_envs=1)  # as many players as a game has
         rows, _ = envs.reset(seed=1)
@@ -212,6 +213,29 @@ def test_statistics_of_each_player_are_logged(toy: type[Toy], tmp_path: Path):
     assert plotted.returns.tolist() == [length for _, length in lengths[0]]
 
 
+def test_evaluation_is_of_whole_games_player_by_player(
+    toy: type[Toy], capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """The first player of the toy game is paid for being it: returns tell who is who."""
+    toy.players, toy.home = 4, 1000
+    run = train(script, tmp_path, env_id="toy_v0", **SHORT, eval_episodes=3)
+    toy.made = -1
+    games = script.evaluate(run.agent(), run.args, tmp_path)
+    assert games.shape == (3, 2, 4)
+    np.testing.assert_array_equal(games[:, 1], np.tile(games[:, 1, :1], 4))
+    assert set(games[:, 1, 0]) <= set(LENGTHS)
+    np.testing.assert_allclose(games[:, 0, 0] / games[:, 1, 0], 4 * 1000, atol=4 * 2)
+    assert (abs(games[:, 0, 1:]) < 200).all() and games[:, 0, 1:].any()
+    scalars = run.scalars()
+    shown = capsys.readouterr().out
+    for player in range(4):
+        ((_, score),) = scalars[f"eval/episodic_return-player{player}"]
+        ((_, length),) = scalars[f"eval/episodic_length-player{player}"]
+        line = f"evaluation: player {player}: return {score:.1f}, length {length:.1f}\n"
+        assert line in shown and length > 2
+    assert "eval/episodic_return" not in scalars
+
+
 def test_first_ratio_is_1_and_rows_without_a_choice_are_left_out(
     toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -290,6 +314,10 @@ def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--env-id", "space_invaders_v2", "--num-envs", 4, "--num-steps", 16]
     flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]
     folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
+    first, _, summary = played.splitlines()
+    assert re.fullmatch(r"game   1: returns of the players \d+, \d+; length \d+", first)
+    assert re.search(r"returns of the players [\d.]+, [\d.]+; length [\d.]+ ± .* 2 games", summary)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each player
     kept = sorted(int(file.stem[11:]) for file in folder.glob("checkpoint-*.pt"))
     assert kept == [0, 64, 128]

@@ -20,6 +20,7 @@ import numpy as np
 import procgen
 import pytest
 import torch
+from moviepy import VideoFileClip
 from scripts import load_script, train
 from test_packaging import PYPROJECT, header
 from torch import Tensor, nn
@@ -246,7 +247,9 @@ def test_logged_scores_are_the_games_own(rollouts: list, tmp_path: Path):
 
 
 @pytest.mark.parametrize("num_levels", [0, 5])
-def test_evaluation_is_on_all_levels_and_on_those_of_the_training(num_levels: int, tmp_path: Path):
+def test_evaluation_is_on_all_levels_and_on_those_of_the_training(
+    num_levels: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
     before, levels = len(procgen.made), {"num_levels": num_levels, "start_level": 7 * num_levels}
     scalars = train(script, tmp_path, **SHORT, **levels, eval_episodes=12).scalars()
     games = procgen.made[before:]
@@ -262,6 +265,12 @@ def test_evaluation_is_on_all_levels_and_on_those_of_the_training(num_levels: in
     ((_, unseen),) = scalars["eval/episodic_return"]
     ((_, seen),) = scalars["eval/episodic_return-train-levels"]
     assert unseen > 100 and 100 < seen < 220 and seen != unseen
+    ((_, gap),) = scalars["eval/generalization_gap"]
+    assert gap == pytest.approx(seen - unseen, rel=1e-4)
+    found = re.search(
+        r"generalization gap: (\S+) ± (\S+) \(standard error\)", capsys.readouterr().out
+    )
+    assert found and float(found[1]) == pytest.approx(gap, abs=0.06) and float(found[2]) > 0
 
 
 def test_films_show_whole_episodes(tmp_path: Path):
@@ -271,6 +280,7 @@ def test_films_show_whole_episodes(tmp_path: Path):
     games = sum(answer[2][0] for answer in told)
     films = {path.name for path in tmp_path.glob("*.mp4")}
     assert films == {f"rl-video-episode-{n}.mp4" for n in range(0, games, 2)} and len(films) > 1
+    assert VideoFileClip(tmp_path / "rl-video-episode-0.mp4").size == [256, 256]
 
 
 # ------ the command line ------

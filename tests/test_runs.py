@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from command import (
     wait_for_checkpoint,
     wait_until,
 )
+from scripts import load_script
+from scripts import train as train_here
 
 # 16 environment steps in an iteration, which takes a few milliseconds.
 TINY = ("--num-envs", 2, "--num-steps", 8, "--eval-episodes", 0)
@@ -309,6 +312,48 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
     tags = ("charts/episodic_return", "losses/value_loss", "losses/policy_loss", "losses/entropy")
     for tag in tags:
         assert curve(whole.folder, tag) == curve(folder, tag), tag
+
+
+@pytest.mark.parametrize("available", [False, True], ids=["no driver", "driver"])
+def test_random_state_of_gpus_is_kept_where_they_are_used(
+    available: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A GPU may be counted that cannot be used. A run of eight may be resumed with one."""
+    script = load_script("ppo.py")
+    state, given = torch.zeros(16, dtype=torch.uint8), []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: available)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    if available:
+        monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: None)
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state] * 8)
+        monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.extend)
+    run = train_here(script, tmp_path, total_timesteps=512, cuda=False)
+    saved = script.load(tmp_path / "checkpoint.pt")
+    assert len(saved["rng"]) == (9 if available else 1)
+    assert script.train(replace(run.args, total_timesteps=1024), tmp_path, saved) == 0
+    assert len(given) == available
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_compiling_for_a_gpu_does_without_the_cuda_toolkit(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict] = []
+    monkeypatch.setattr(torch, "compile", lambda function, options: asked.append(options))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: gpu)
+    load_script("ppo.py").compiled(print)
+    assert asked == [{"cpp_wrapper": not gpu}]
+
+
+def test_every_process_of_a_launcher_keeps_its_own_run(tmp_path: Path) -> None:
+    flags = ("--total-timesteps", 512, "--eval-episodes", 0)
+    for rank in ("0", "1"):
+        done = run(*flags, cwd=tmp_path, RANK=rank, WORLD_SIZE="2")
+        assert done.returncode == 0, done.stderr
+        folder = tmp_path / done.stdout.splitlines()[0].removeprefix("run folder: ")
+        assert folder.is_dir() and (folder / "agent.pt").exists()
+    assert len(list(tmp_path.glob("runs/*/agent.pt"))) == 2
 
 
 def test_run_of_a_gpu_is_resumed_without_one(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(
         *("--track", "--capture-video", "--video-every", 8, "--wandb-project-name", "a-project"),
         *("--total-timesteps", 2048, "--eval-episodes", 2),
+        *("--exp-name", "a:name"),  # W&B wants no colons, which --env-id module:Env-v0 has, too
         cwd=tmp_path_factory.mktemp("tracked"),
         WANDB_MODE="offline",
     )
