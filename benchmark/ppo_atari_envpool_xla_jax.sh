@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_atari_envpool_xla_jax.py; run it again to go on where it stopped. Flags go to
-# the runner: --workers 4. The 57 games are those of the published scores;
+# the runner: --num-seeds 1. The 57 games are those of the published scores;
 # --env-ids Pong-v5 chooses. 10M steps of one game take hours without a GPU.
+# Writes docs/results; docs/runs.md says how to run a selection of your own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,5 +17,6 @@ uv run benchmark/run.py --command "uv run ppo/ppo_atari_envpool_xla_jax.py" \
         Tutankham-v5 UpNDown-v5 Venture-v5 VideoPinball-v5 WizardOfWor-v5 YarsRevenge-v5 Zaxxon-v5 \
     --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax "$@"
 
+[[ " $* " == *" --dry-run "* ]] && exit
 uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax --out docs/results \
     --name ppo_atari_envpool_xla_jax

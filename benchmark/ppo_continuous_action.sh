@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_continuous_action.py; run it again to go on where it stopped. Flags go to the
 # runner: --workers 4. The v4 ids are those of the published scores.
+# Writes docs/results; docs/runs.md says how to run a selection of your own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,5 +10,6 @@ uv run benchmark/run.py --command "uv run ppo/ppo_continuous_action.py --no-cuda
     dm_control/cartpole-balance-v0 dm_control/acrobot-swingup-v0 \
     --num-seeds 3 --runs-dir runs/benchmark/ppo_continuous_action "$@"
 
+[[ " $* " == *" --dry-run "* ]] && exit
 uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_continuous_action --out docs/results \
     --name ppo_continuous_action

@@ -7,14 +7,14 @@
 """Run one training script on several environments and seeds.
 
     uv run benchmark/run.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --workers 2
-    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py --torch-threads 4" \
+    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py" \
         --env-ids PongNoFrameskip-v4 --workers 16 --launcher slurm --partition gpu --gpus 1 --cpus 4
 
 Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The same call again does
 what is left: finished runs are skipped, runs that were cut off are resumed, failed ones repeated.
-With --launcher slurm the runs are jobs of an array, for which this program waits. Ctrl-C lets the
-runs save and stops. Exit codes: 0 when all runs are finished, 1 if a run failed, 2 for bad input,
-130 after Ctrl-C, 143 after SIGTERM.
+Workers share the CPUs, by OMP_NUM_THREADS. With --launcher slurm the runs are jobs of an array, for
+which this program waits. Ctrl-C lets the runs save and stops. Exit codes: 0 when all runs are
+finished, 1 if a run failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import json

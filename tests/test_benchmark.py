@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -252,6 +253,23 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message, mo
     assert stop.value.code == 2
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
     assert list(fake.parent.iterdir()) == [fake], "nothing is created"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARK.glob("*.sh")))
+def test_dry_run_of_a_benchmark_lists_its_runs_and_draws_nothing(script, tmp_path):
+    stand_in = tmp_path / "uv"  # uv run benchmark/run.py ...: with this Python
+    stand_in.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} "$@"\n')
+    stand_in.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ["bash", str(BENCHMARK / script), "--num-seeds", "1", "--dry-run"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr == ""
+    assert re.fullmatch(r"(uv run .*ppo/\w+\.py .*--env-id \S+ --seed 1 .*\n)+", done.stdout)
+    chosen = subprocess.run(
+        [*words, "--env-ids", "A-v0"], env=env, capture_output=True, text=True, timeout=60
+    )
+    variants = 2 if "multidiscrete" in script else 1
+    assert chosen.stdout.count("--env-id A-v0 ") == chosen.stdout.count("\n") == variants
 
 
 def test_settings_ignore_where_a_run_is_kept():
