@@ -462,11 +462,11 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
     fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
     fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
     try:
-        torch.zeros(1, device=setup_torch(args))
         os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
         near = ", ".join(get_close_matches(args.env_id, envpool.list_all_envs()))
         fail_if(args.env_id not in envpool.list_all_envs(), f"no {args.env_id}; there is {near}")
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")

@@ -552,7 +552,6 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
     fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
     fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
     try:
-        torch.zeros(1, device=setup_torch(args))
         shared = args.backend == "nccl" and backend(args) == "gloo"
         fail_if(shared, "--backend nccl needs a GPU for each process")
         fail_if(args.device_ids and not gpus(args), f"--device-ids: not for --device {args.device}")
@@ -560,6 +559,7 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
         near = ", ".join(get_close_matches(args.env_id, envpool.list_all_envs()))
         fail_if(args.env_id not in envpool.list_all_envs(), f"no {args.env_id}; there is {near}")
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
@@ -586,7 +586,9 @@ if __name__ == "__main__":
     args.resume = args.resume or from_first(earlier_run, args)
     if args.resume:
         checkpoint = from_first(load, Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
+        launch = ("resume", "device", "device_ids", "cuda", "backend", "timeout")  # made the group
+        now = {name: getattr(args, name) for name in launch}
+        args = tyro.cli(Args, default=replace(old := checkpoint["args"], **now))
         changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
         fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
         others = args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]

@@ -192,7 +192,8 @@ class Agent(nnx.Module):  # never changed, but replaced by another one: as JAX w
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
         """Log-probability of each action (batch,), the policy's entropy and the value: (batch,)."""
         logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (batch, number of actions)
-        logprob = jnp.take_along_axis(logprobs, action[:, None], -1).squeeze(-1)
+        chosen = jnp.arange(logprobs.shape[-1]) == action[:, None]
+        logprob = (logprobs * chosen).sum(-1)  # taken by index, its gradient on a GPU would be slow
         entropy = -(jnp.exp(logprobs) * logprobs).sum(-1)
         return logprob, entropy, self.get_value(x)
 

@@ -184,10 +184,11 @@ class Agent(nn.Module):
         images = obs.to(memory_format=torch.channels_last) / 255.0  # [atari-9] scale to [0, 1]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
             x = self.network(images).float().view(*starts.shape, 512)
+        goes_on = (~starts).to(x.device)[..., None]
         cuts = [t for t in range(1, len(starts)) if starts[t].any()]
         outputs = []
         for begin, end in pairwise([0, *cuts, len(starts)]):
-            state = state * ~starts[begin].to(x.device)[:, None]  # [lstm-3] reset states
+            state = state * goes_on[begin]  # [lstm-3] reset states
             output, last = self.lstm(x[begin:end], tuple(state[:, None]))
             state = torch.cat(last)
             outputs.append(output)
@@ -507,11 +508,11 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
     fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
     fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
     try:
-        torch.zeros(1, device=setup_torch(args))
         os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
         other = "ale_py" not in str(gym.spec(args.env_id).entry_point)
         fail_if(other, f"{args.env_id} is not an Atari game, see ppo.py")
         envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
+        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")

@@ -514,13 +514,13 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
     fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
     fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
     try:
-        torch.zeros(1, device=setup_torch(args))
         os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
         known = [name.replace("-v", "_v") for name in pettingzoo.parallel_registry]
         games = [name.removeprefix("atari/") for name in known if name.startswith("atari/")]
         near = ", ".join(get_close_matches(args.env_id, games) or games)
         fail_if(args.env_id not in games, f"PettingZoo has no {args.env_id}; it has {near}")
         envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
+        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
         uneven = args.num_envs % envs.players
         fail_if(uneven, f"--num-envs must be a multiple of the game's {envs.players} players")
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])

@@ -517,9 +517,9 @@ def check(args: Args) -> None:  # what cannot work ends in one line; nothing has
     fail_if(args.start_level + args.num_levels >= 2**31, "--num-levels: there are 2**31 levels")
     fail_if(args.distribution_mode not in ("easy", "hard"), "--distribution-mode: easy or hard")
     try:
-        torch.zeros(1, device=setup_torch(args))
         os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
         blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
         online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
         fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")

@@ -1,5 +1,6 @@
 """What every test module shares."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -8,6 +9,11 @@ import pytest
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds; -m 'not slow' skips it")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(autouse=True)

@@ -223,7 +223,7 @@ FAMILY: dict[str, Script] = {
     # let one of them keep the run folder.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (23, 121),
+        (24, 124),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("atari",),
@@ -252,7 +252,7 @@ FAMILY: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (23, 122),
+        (24, 125),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("envpool",),

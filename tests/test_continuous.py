@@ -394,6 +394,22 @@ def test_compiled_run_is_the_same(tmp_path: Path):
     torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4, msg=str)
 
 
+def test_device_without_doubles_is_refused_where_observations_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Apple's MPS is such a device, and can only be imitated here."""
+
+    def to(array: np.ndarray) -> Tensor:
+        assert array.dtype != np.float64, "MPS has no doubles"
+        return torch.zeros(len(array))
+
+    monkeypatch.setattr(torch, "from_numpy", to)
+    script.check(script.Args(env_id="Pendulum-v1"))
+    with pytest.raises(SystemExit):
+        script.check(script.Args(env_id="continuous:Walk-v0"))
+    assert "MPS has no doubles" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("env_id", "package"),
     [

@@ -111,7 +111,7 @@ def test_what_uv_cannot_install_is_told_in_one_line(copied: Path, tmp_path: Path
     assert "needy.py needs no_such_package_at_all, and uv cannot" in done.stderr
 
 
-def test_run_of_several_gpus_is_played_without_one(tmp_path: Path) -> None:
+def test_run_of_several_gpus_goes_on_and_is_played_without_one(tmp_path: Path) -> None:
     pytest.importorskip("ale_py", reason="needs the extra `atari`")
     script = EVALUATE.with_name("ppo_atari_multigpu.py")
     flags = ("--env-id", "BreakoutNoFrameskip-v4", "--local-num-envs", 2, "--num-steps", 8)
@@ -120,6 +120,9 @@ def test_run_of_several_gpus_is_played_without_one(tmp_path: Path) -> None:
     state = checkpoint(folder)
     state["args"] |= {"device_ids": (0, 0, 1, 1), "backend": "nccl"}
     torch.save(state, folder / "checkpoint.pt")
+    done = run("--resume", folder, "--total-timesteps", 32, cwd=tmp_path, script=script)
+    assert done.returncode == 0, done.stderr
+    torch.save(checkpoint(folder) | {"args": state["args"]}, folder / "checkpoint.pt")
     done = run(folder, "--episodes", 1, cwd=tmp_path, script=EVALUATE)
     assert done.returncode == 0 and "over 1 episodes" in done.stdout, done.stderr
 

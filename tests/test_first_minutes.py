@@ -127,6 +127,9 @@ def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     code, output, _ = finish(process, LIMIT)
     shown = output.decode().replace("\r\n", "\n")  # what a terminal makes of a line's end
     assert code == 0, shown
+    first, shown = shown.split("\n", 1)
+    folder = the_folder(tmp_path / "runs")
+    assert first == f"run folder: {folder.relative_to(tmp_path)}"
     live, evaluation = shown.rstrip().rsplit("\n", 1)
     assert re.match(r"evaluation: return [\d.]+ ± ", evaluation)
     states = live.strip("\r\n").split("\r")
@@ -136,4 +139,4 @@ def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     percent = [int(state.split("%")[0]) for state in states]
     assert percent == sorted(percent)
     assert percent[0] < percent[-1] == 100
-    assert os.path.getsize(the_folder(tmp_path / "runs") / "agent.pt") > 0
+    assert os.path.getsize(folder / "agent.pt") > 0

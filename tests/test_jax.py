@@ -183,6 +183,17 @@ def test_actions_are_sampled_from_the_policy(script: ModuleType):
     assert (agent.get_action(many, jax.random.key(1), True) == probabilities.argmax()).all()
 
 
+@both
+def test_gradients_add_nothing_up_by_index(script: ModuleType):
+    """With deterministic results a GPU would do that one row after the other."""
+    agent, x, actions = agent_of(script), jnp.ones((8, 512)), jnp.arange(8) % 5
+
+    def loss(agent: Any) -> Any:
+        return agent.get_logprob_entropy_value(x, actions)[0].sum()
+
+    assert "scatter" not in str(jax.make_jaxpr(nnx.grad(loss))(agent))
+
+
 # ------ EnvPool ------
 def test_what_envpool_is_asked_for(tmp_path: Path):
     for script in SCRIPTS:

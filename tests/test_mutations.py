@@ -464,7 +464,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "lstm-3",
             "never reset",
             "test_atari_lstm.py one_by_one",
-            {"state = state * ~starts[begin].to(x.device)[:, None]": "pass"},
+            {"state = state * goes_on[begin]": "pass"},
         ),
         Mutation(
             "lstm-4",
