@@ -138,8 +138,9 @@ def read_events(
     return episodes, last_step, total_minutes
 
 
-def read_run(folder: Path, facts: dict[str, Any], metric: str = RETURN) -> Run:
-    """The run in a folder with the given args.json."""
+def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
+    """The run in a folder with the given args.json; its scores are the metric, or the script's."""
+    metric = metric or METRICS.get(facts["script"], RETURN)
     episodes, total_steps, total_minutes = read_events(folder, metric)
     steps, minutes, returns = np.array(episodes, float).reshape(-1, 3).T
     versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
@@ -176,7 +177,7 @@ def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
                 unfinished.add(key)
                 warn(f"{folder} is left out: not finished")
                 continue
-            run = read_run(folder, facts, METRICS.get(facts["script"], RETURN))
+            run = read_run(folder, facts)
         except (ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
             continue

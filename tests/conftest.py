@@ -11,6 +11,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than ten seconds; -m 'not slow' skips it")
 
 
+@pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time."""
     return (os.cpu_count() or 1) + 1
