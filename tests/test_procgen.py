@@ -288,8 +288,11 @@ TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episod
 
 
 def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
-    folder = command.assert_resumed_and_played(*TINY, cwd=tmp_path, script=FILE)
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
+    folder = command.assert_resumed_and_played(*TINY, "--num-levels", 5, cwd=tmp_path, script=FILE)
+    played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
+    assert played.count("episode   2: return") == 2 and "on the 5 levels of the training" in played
+    assert re.search(r"generalization gap: -?[\d.]+ ± [\d.]+ \(standard error\)\n$", played)
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 2  # of both sets of levels
     stats = command.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
     assert stats[0, 0] == 128  # of the training, resumed and not; not of the evaluations
 
