@@ -347,6 +347,14 @@ def test_gpus_of_the_processes(
     assert found == devices and module.backend(args) == backend
 
 
+def test_gpus_without_a_driver_are_not_counted(monkeypatch: pytest.MonkeyPatch):
+    module = load_script(NAME)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for available, expected in ((True, [0, 1]), (False, [])):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert module.gpus(module.Args()) == expected
+
+
 def begins(folder: Path) -> list[int]:
     """First step of each part of a run that was resumed: the one after its checkpoint."""
     steps = []

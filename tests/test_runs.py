@@ -324,10 +324,9 @@ def test_random_state_of_gpus_is_kept_where_they_are_used(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: available)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    if available:
-        monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: None)
-        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state] * 8)
-        monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.extend)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state] * 8)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.extend)
     run = train_here(script, tmp_path, total_timesteps=512, cuda=False)
     saved = script.load(tmp_path / "checkpoint.pt")
     assert len(saved["rng"]) == (9 if available else 1)
