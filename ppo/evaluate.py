@@ -85,24 +85,38 @@ def import_script(script: Path) -> ModuleType:
     return module
 
 
-def report(returns: Any, what: str) -> None:
-    """Prints returns (episodes,), or returns and lengths (games, 2, players), and their means."""
-    if returns.ndim == 1:
-        for episode, episodic_return in enumerate(returns, start=1):
-            print(f"episode {episode:3d}: return {episodic_return:g}")
-        summary = f"return {returns.mean():.1f} ± {returns.std():.1f} over {len(returns)} episodes"
-    else:
-        for game, (scores, lengths) in enumerate(returns, start=1):
-            shown = ", ".join(f"{score:g}" for score in scores)
-            print(f"game {game:3d}: returns of the players {shown}; length {lengths[0]:g}")
-        means, lengths = returns.mean(0)[0], returns[:, 1, 0]
-        summary = f"returns of the players {', '.join(f'{mean:.1f}' for mean in means)}; "
-        summary += f"length {lengths.mean():.1f} ± {lengths.std():.1f} over {len(returns)} games"
-    print(f"{what}: {summary}")
+def report(results: dict[str, Any], what: str) -> None:
+    """Prints results by name, (episodes,) each, episode by episode, then means and deviations."""
+    results = {name.removeprefix("episodic_"): x for name, x in results.items()}
+    episodes = len(next(iter(results.values())))
+    for episode in range(episodes):
+        shown = ", ".join(f"{name} {x[episode]:g}" for name, x in results.items())
+        print(f"episode {episode + 1:3d}: {shown}")
+    for name, x in results.items():
+        print(f"{what}: {name} {x.mean():.1f} ± {x.std():.1f} over {episodes} episodes")
+
+
+def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, args: Args) -> Any:
+    """The agent of a checkpoint, on the device of the flags; random numbers are seeded."""
+    one = dataclasses.replace(run_args, num_envs=1, capture_video=False)
+    envs = script.make_envs(one, Path())
+    try:
+        if hasattr(script, "setup_jax"):
+            script.setup_jax(run_args)
+            empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
+            return script.with_arrays(empty, checkpoint["agent"])
+        agent = script.Agent(envs).to(script.setup_torch(run_args))
+        agent.load_state_dict(checkpoint["agent"])
+        script.torch.manual_seed(run_args.seed)
+        return agent
+    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+        fail(f"{args.run} holds no agent that fits {script.__name__}.py and {run_args.env_id}")
+    finally:
+        envs.close()
 
 
 def main() -> None:
-    """Loads the run, plays it, prints the returns."""
+    """Loads the run, plays it, prints the results."""
     args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
     if not args.run.exists():
         fail(f"there is no run at {args.run}")
@@ -111,52 +125,29 @@ def main() -> None:
     script = import_script(find_script(args))
 
     folder = args.run if args.run.is_dir() else args.run.parent
-    checkpoint = script.load(args.run / "checkpoint.pt" if args.run.is_dir() else args.run)
-    seed = checkpoint["args"].seed if args.seed is None else args.seed
-    settings = {
-        "seed": seed,
+    file = args.run / "checkpoint.pt" if args.run.is_dir() else args.run
+    checkpoint = script.load_checkpoint(file)
+    trained = checkpoint["args"]
+    settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
+    settings |= {
+        "seed": trained.seed if args.seed is None else args.seed,
         "eval_episodes": args.episodes,
         "device": args.device,
         "capture_video": args.capture_video,
         "video_every": 1,
         "async_envs": False,
         "compile": False,
+        "track": False,
         "runs_dir": str(folder),
-        "device_ids": (),  # one process plays, whatever trained
-        "backend": "auto",
-        "num_levels": 0,  # Procgen: all levels, and not those of the training alone
-        "start_level": 0,
     }
-    known = {name: value for name, value in settings.items() if hasattr(checkpoint["args"], name)}
-    run_args = dataclasses.replace(checkpoint["args"], **known)
-    script.check(dataclasses.replace(run_args, track=False))
-    in_jax = hasattr(script, "setup_jax")
-    device = script.setup_jax(run_args) if in_jax else script.setup_torch(run_args)
+    known = {name: value for name, value in settings.items() if hasattr(trained, name)}
+    run_args = dataclasses.replace(trained, **known)
+    script.check(run_args)
+    agent = load_agent(script, checkpoint, run_args, args)
     videos = folder / time.strftime("videos/evaluation-%Y%m%d-%H%M%S")
-    envs = script.make_envs(dataclasses.replace(run_args, num_envs=1, capture_video=False), videos)
-    try:
-        if in_jax:
-            empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
-            agent = script.with_arrays(empty, checkpoint["agent"])
-        else:
-            agent = script.Agent(envs).to(device)
-            agent.load_state_dict(checkpoint["agent"])
-    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
-        fail(f"{args.run} holds no agent that fits {script.__name__}.py and {run_args.env_id}")
-    if not in_jax:  # there the seed is one of the arguments
-        script.torch.manual_seed(seed)
-    envs.close()
     how = "most probable actions" if args.greedy else "sampled actions"
     what = f"{run_args.env_id} after {checkpoint['global_step']:,} steps, {how}"
-    returns = script.evaluate(agent, run_args, videos, args.greedy)
-    report(returns, what)
-    if getattr(checkpoint["args"], "num_levels", 0):
-        levels = {name: getattr(checkpoint["args"], name) for name in ("num_levels", "start_level")}
-        folder = videos.with_name(f"{videos.name}-train-levels")
-        known = script.evaluate(agent, dataclasses.replace(run_args, **levels), folder, args.greedy)
-        report(known, f"{what}, on the {levels['num_levels']} levels of the training")
-        gap, error = known.mean() - returns.mean(), (known.var() + returns.var()) / len(known)
-        print(f"generalization gap: {gap:.1f} ± {error**0.5:.1f} (standard error)")
+    report(script.evaluate(agent, run_args, videos, args.greedy), what)
     if args.capture_video:
         print(f"films: {videos}")
 

@@ -186,12 +186,21 @@ def main() -> None:
         fail(f"--out: {out} is not a folder")
 
     script = import_script(args.script)
-    states = [script.load(file) for _, file in files]
+    states = [script.load_checkpoint(file) for _, file in files]
     env_ids = {state["args"].env_id for state in states}
     if len(env_ids) > 1:
         fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
-    settings = {"seed": args.seed, "device": args.device, "runs_dir": str(out)}
-    settings |= dict.fromkeys(("track", "capture_video", "async_envs", "compile"), False)
+    settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
+    settings |= {
+        "seed": args.seed,
+        "device": args.device,
+        "runs_dir": str(out),
+        "track": False,
+        "capture_video": False,
+        "async_envs": False,
+        "compile": False,
+    }
+    settings = {name: x for name, x in settings.items() if hasattr(states[0]["args"], name)}
     run_args = dataclasses.replace(states[0]["args"], **settings)
     script.check(run_args)
     device = script.setup_torch(run_args)

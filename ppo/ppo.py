@@ -203,8 +203,8 @@ def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
     loss.backward()
     # As clip_grad_norm_ does, but with one norm of all numbers, not one of each layer's: faster.
-    params = [p for p in agent.parameters() if p.grad is not None]
-    norm = torch.cat([p.grad.flatten() for p in params]).norm()
+    norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
+    params = agent.parameters()
     clip_grads_with_norm_(params, args.max_grad_norm, norm)  # [core-11] global gradient clipping
     return {**stats, "losses/grad_norm": norm}
 
@@ -215,7 +215,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     envs = make_envs(replace(args, num_envs=1), videos)
     device = next(agent.parameters()).device
     obs, _ = envs.reset(seed=args.seed + 1_000_000)
-    returns = []
+    returns: list[float] = []
     while len(returns) < args.eval_episodes:
         action = agent.get_action(agent.features(torch.from_numpy(obs).to(device)), greedy)
         obs, _, _, _, infos = envs.step(action.cpu().numpy())
@@ -348,8 +348,8 @@ class Run:
         self.exit_code = 0
         self.signal_exit_code = 0  # of the signal that came, if any
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
-        self.recent: list[float] = checkpoint.get("recent", [])  # returns of the last 100 episodes
-        self.episodes: list[tuple[int, str, float, int]] = []  # step, player, return, length: new
+        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
+        self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
         self.total_steps = args.num_iterations * args.batch_size
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
         self.steps_per_second = 0.0
@@ -364,7 +364,7 @@ class Run:
         if args.track:
             self.start_wandb()
         # What was logged after the checkpoint is purged: it will be logged again.
-        self.writer = SummaryWriter(str(folder), purge_step=self.step + 1)
+        self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
         self.progress = tqdm(
             total=self.total_steps,
@@ -422,12 +422,17 @@ class Run:
         values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
         self.writer.file_writer.add_summary(Summary(value=values), step)
 
-    def log_episodes(self, infos: dict[str, Any], step: int, player: str = "") -> None:
-        """Takes note of the episodes that ended in a step; `player` ends the metrics' names."""
+    def log_episodes(self, infos: dict[str, Any], step: int, players: int = 1) -> None:
+        """Takes note of the episodes that ended in a step.
+
+        players: where there are several, rows are in turn those of the first, the second, ...
+        """
         if "_episode" not in infos:
             return
-        returns, lengths = infos["episode"]["r"], infos["episode"]["l"]
+        returns = infos["episode"]["r"]
+        lengths = infos["episode"]["l"]
         for i in np.flatnonzero(infos["_episode"]):
+            player = f"-player{i % players}" if players > 1 else ""  # ends the metrics' names
             self.episodes.append((step, player, float(returns[i]), int(lengths[i])))
 
     def log(
@@ -455,7 +460,10 @@ class Run:
             metrics["charts/SPS"] = self.steps_per_second
         self.write_episodes(step)
         self.write(metrics, step)
-        self.progress.set_postfix_str(f"return {np.mean(self.recent or [np.nan]):.1f}", False)
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+            self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(step - self.progress.n)
         if self.args.track:
             self.upload_films()
@@ -465,10 +473,11 @@ class Run:
         for end, player, episodic_return, length in self.episodes:
             metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
             self.write({name + player: x for name, x in metrics.items()}, end)
-        returns = [episode[2] for episode in self.episodes]
-        if returns:
-            self.writer.add_histogram("charts/episodic_returns", np.array(returns), step, bins=30)
-        self.recent = (self.recent + returns)[-100:]
+            self.recent.append([episodic_return, length])
+        if self.episodes:
+            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
+            self.writer.add_histogram("charts/episodic_returns", returns, step, bins=30)
+        self.recent = self.recent[-100:]
         self.episodes = []
 
     def upload_films(self) -> None:
@@ -487,20 +496,24 @@ class Run:
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
-                print(f"evaluation: {name} {x.mean():.1f} ± {x.std():.1f}")
+                shown = name.removeprefix("episodic_")
+                print(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
         shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
 
 
-def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: int) -> None:
-    """Saves a checkpoint every so many iterations, after the last one and before the run stops."""
+def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: int) -> bool:
+    """Saves a checkpoint every so many iterations, after the last one and before the run stops.
+
+    Returns whether it did.
+    """
     last = run.args.num_iterations
     every = run.args.checkpoint_every or last
     due = iteration % every == 0 or iteration == last or run.exit_code
     if not (due and run.writes):
-        return
+        return False
     state = {
         "script": SCRIPT.name,
         "args": asdict(run.args),
@@ -516,6 +529,7 @@ def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: in
     torch.save(state, aside)
     run.writer.flush()
     os.replace(aside, run.folder / "checkpoint.pt")
+    return True
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
@@ -629,8 +643,10 @@ def check(args: Args) -> None:
         refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
     try:
         check_envs(args)
-    except (gym.error.Error, ModuleNotFoundError) as error:  # unknown, or not installed
+    except gym.error.Error as error:  # among others, that there is no such environment
         refuse(f"--env-id {args.env_id}: {error}"[:300])
+    except ModuleNotFoundError as error:
+        refuse(f"--env-id {args.env_id}: {error}; `uv run {SCRIPT.name}` installs what it needs")
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 

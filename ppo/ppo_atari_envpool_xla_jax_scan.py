@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "tyro>=0.9.20", "wandb>=0.21",
-#     "envpool>=1.2", "flax>=0.12", "jax>=0.10", "optax>=0.2.8"]
+#     "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
+#     "envpool>=1.2", "flax>=0.12", "jax>=0.10", "optax>=0.2.8", "tensorboardx>=2.6.2"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
-"""PPO for Atari games in EnvPool, in JAX, each iteration compiled as a whole; slow without a GPU.
+"""PPO for Atari games in EnvPool, in JAX, loops compiled with jax.lax.scan; slow without a GPU.
 
     uv run ppo/ppo_atari_envpool_xla_jax_scan.py                  learns Breakout; 10M steps
     uv run ppo/ppo_atari_envpool_xla_jax_scan.py --env-id Pong-v5 --seed 2 --capture-video
@@ -16,48 +16,40 @@ Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
 Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
 """
 
-import json
 import os
-import shutil
-import signal
-import sys
-import time
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import envpool
-import flax
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
-from flax import nnx, serialization
+from flax import nnx
 from gymnasium.utils.save_video import save_video
 from jax import Array
 from jax.experimental import io_callback
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
-from tensorboard.summary.writer import event_file_writer
 
 
-@dataclass
+@dataclass(unsafe_hash=True)  # so that jax.jit can take it as a static argument
 class Args:
+    # the task
     env_id: str = "Breakout-v5"  # game, as EnvPool calls it
     total_timesteps: int = 10_000_000  # environment steps in all
-    learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     num_envs: int = 8  # environments stepped side by side
+    seed: int = 1  # of the network, the sampled actions and the environments
+    # the algorithm
     num_steps: int = 128  # steps per environment in each rollout
-    anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
     gae_lambda: float = 0.95  # advantage estimates from one-step TD (0) to Monte Carlo (1)
     num_minibatches: int = 4  # minibatches that a rollout is cut into
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
+    learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
+    anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.1  # how far an update may move the policy; usually 0.1 to 0.3
     clip_vloss: bool = True  # clip the value function's update, too
@@ -65,15 +57,16 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
-    seed: int = 1  # of the network, the sampled actions and the environments
-    torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
+    # the machine
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA where there is one
+    torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
     env_threads: int = os.cpu_count() or 1  # CPU threads that step the games
     bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
+    # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue; flags given beside it override its own
+    resume: str | None = None  # run folder to continue; auto: the last one of this command, if any
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
@@ -95,7 +88,10 @@ class EnvPool:
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, args: Args, videos: Path):
-        self.args, self.videos, self.games, self.frames = args, videos, 0, list[Any]()
+        self.args = args
+        self.videos = videos
+        self.games = 0  # that the first environment has played to the end
+        self.frames: list[Any] = []  # of its game, if that is filmed
         self.pool: Any = None
         spec = envpool.make_spec(args.env_id)
         self.single_observation_space = spec.gymnasium_observation_space
@@ -103,7 +99,8 @@ class EnvPool:
 
     def reset(self, seed: int) -> tuple[dict[str, Array], Array]:  # state, observations
         self.pool = envpool.make(  # takes the seed, which its reset() would ignore
-            *(self.args.env_id, "gymnasium"),
+            self.args.env_id,
+            env_type="gymnasium",
             num_envs=self.args.num_envs,  # [core-1] vectorized
             num_threads=min(self.args.env_threads, self.args.num_envs),
             seed=seed % 2**31,
@@ -133,13 +130,15 @@ class EnvPool:
         return {"handle": handle, "score": jnp.where(over, 0, score)}, obs, rows
 
     def film(self, handle: Array, over: Array) -> Array:
+        """Takes a frame of the first environment's game, and writes the film if it is over."""
         if self.games % self.args.video_every == 0:
             self.frames += [*self.pool.render(0)]
         if over and self.frames:
-            always = {"episode_trigger": lambda n: True, "episode_index": self.games}
-            save_video(self.frames, str(self.videos), fps=15, **always)
+            folder = str(self.videos)
+            save_video(self.frames, folder, lambda _: True, fps=15, episode_index=self.games)
         if over:
-            self.games, self.frames = self.games + 1, []
+            self.games += 1
+            self.frames = []
         return handle
 
     def close(self) -> None:
@@ -150,6 +149,21 @@ class EnvPool:
 def make_envs(args: Args, videos: Path) -> EnvPool:
     """`num_envs` games; with --capture-video the first one is filmed to `videos`."""
     return EnvPool(args, videos)
+
+
+def check_envs(args: Args) -> None:
+    """Ends the program with a line if the environment is for another script."""
+    known = envpool.list_all_envs()
+    if args.env_id not in known:
+        refuse(f"no {args.env_id}; there is {', '.join(get_close_matches(args.env_id, known))}")
+    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if envs.single_observation_space.shape != (4, 84, 84):
+        refuse(f"{args.env_id} is not an Atari game, see ppo.py")
+    if args.env_threads < 1:
+        refuse("--env-threads starts at 1")
+    if args.seed >= 2**32:
+        refuse("--seed must be below 2**32: JAX uses 32 bits of it")
 
 
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
@@ -163,15 +177,25 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
     return images.reshape(len(images), -1)
 
 
-class Agent(nnx.Module):  # never changed, but replaced by another one: as JAX wants it
+class Agent(nnx.Module):
+    """Policy and value function, both of x: what `features` makes of observations.
+
+    An agent is never changed but replaced by another one, as JAX wants it.
+    """
+
     def __init__(self, envs: EnvPool, rngs: nnx.Rngs, bf16: bool = False):
         dtype = {"dtype": jnp.bfloat16 if bf16 else jnp.float32, "rngs": rngs}
         conv: Any = partial(nnx.Conv, padding="VALID", **dtype)
         self.network = nnx.Sequential(  # [atari-8] shared Nature-CNN
-            *(layer_init(conv(4, 32, kernel_size=(8, 8), strides=4), rngs), nnx.relu),
-            *(layer_init(conv(32, 64, kernel_size=(4, 4), strides=2), rngs), nnx.relu),
-            *(layer_init(conv(64, 64, kernel_size=(3, 3)), rngs), nnx.relu, flatten),
-            *(layer_init(nnx.Linear(64 * 7 * 7, 512, **dtype), rngs), nnx.relu),
+            layer_init(conv(4, 32, kernel_size=(8, 8), strides=4), rngs),
+            nnx.relu,
+            layer_init(conv(32, 64, kernel_size=(4, 4), strides=2), rngs),
+            nnx.relu,
+            layer_init(conv(64, 64, kernel_size=(3, 3)), rngs),
+            nnx.relu,
+            flatten,
+            layer_init(nnx.Linear(64 * 7 * 7, 512, **dtype), rngs),
+            nnx.relu,
         )
         self.critic = layer_init(nnx.Linear(512, 1, rngs=rngs), rngs, std=1.0)
         num_actions = int(envs.single_action_space.n)
@@ -184,13 +208,15 @@ class Agent(nnx.Module):  # never changed, but replaced by another one: as JAX w
     def get_value(self, x: Array) -> Array:  # (batch,)
         return self.critic(x).squeeze(-1)
 
-    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # or most probable
+    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (batch,)
+        """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
-        gumbel = jax.random.gumbel(key, logits.shape)  # makes the largest sum a sample
+        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits).
+        gumbel = jax.random.gumbel(key, logits.shape)
         return (logits if greedy else logits + gumbel).argmax(-1).astype(jnp.int32)
 
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
-        """Log-probability of each action (batch,), the policy's entropy and the value: (batch,)."""
+        """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
         logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (batch, number of actions)
         chosen = jnp.arange(logprobs.shape[-1]) == action[:, None]
         logprob = (logprobs * chosen).sum(-1)  # taken by index, its gradient on a GPU would be slow
@@ -198,6 +224,7 @@ class Agent(nnx.Module):  # never changed, but replaced by another one: as JAX w
         return logprob, entropy, self.get_value(x)
 
 
+@partial(jax.jit, static_argnames="args")
 def compute_gae(
     rewards: Array, values: Array, terminated: Array, truncated: Array, args: Args
 ) -> tuple[Array, Array]:
@@ -211,13 +238,14 @@ def compute_gae(
     deltas = rewards + args.gamma * next_values - values[:-1]
     discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
 
-    def gae_step(lastgaelam: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, discount = now
+    def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, discount = row
         lastgaelam = delta + discount * lastgaelam
         return lastgaelam, lastgaelam
 
-    steps = (jnp.zeros_like(rewards[0]), (deltas, discounts))
-    advantages = jax.lax.scan(gae_step, *steps, reverse=True)[1]  # [core-5] generalized advantage
+    after_last = jnp.zeros_like(rewards[0])
+    rows = (deltas, discounts)
+    _, advantages = jax.lax.scan(gae_step, after_last, rows, reverse=True)  # [core-5] generalized
     return advantages, advantages + values[:-1]
 
 
@@ -261,6 +289,7 @@ def ppo_loss(
 
 
 def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Agent, dict]:
+    """The clipped gradient of a minibatch, shaped like the agent, and statistics."""
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
 
     def loss_of(agent: Agent) -> tuple[Array, dict[str, Array]]:
@@ -268,7 +297,7 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
         newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
         return ppo_loss(newlogprob, entropy, newvalue, mb, args)
 
-    gradient, stats = jax.grad(loss_of, has_aux=True)(agent)  # shaped like the agent
+    gradient, stats = jax.grad(loss_of, has_aux=True)(agent)
     norm = optax.tree.norm(gradient)
     scale = jnp.minimum(args.max_grad_norm / (norm + 1e-6), 1.0)
     gradient = jax.tree.map(lambda g: g * scale, gradient)  # [core-11] global gradient clipping
@@ -285,7 +314,28 @@ def act(
     return state, next_obs, {"obs": obs, "features": x, "actions": action, **row}
 
 
-def assess(agent: Agent, rows: dict[str, Array], next_obs: Array) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnames=("envs", "args"))
+def rollout(
+    envs: EnvPool, agent: Agent, state: dict, obs: Array, key: Array, args: Args
+) -> tuple[dict, Array, dict[str, Array]]:
+    """Acts for num_steps: the environments' state, the next observations, rows of what happened.
+
+    Row t of the rows, (num_steps, num_envs, ...), is what was seen and done at step t and what came
+    of it.
+    """
+
+    def one_step(before: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
+        state, obs, row = act(envs, agent, *before, jax.random.fold_in(key, step))
+        return (state, obs), row
+
+    (state, obs), rows = jax.lax.scan(one_step, (state, obs), jnp.arange(args.num_steps))
+    return state, obs, rows
+
+
+@jax.jit
+def get_logprobs_values(
+    agent: Agent, rows: dict[str, Array], next_obs: Array
+) -> tuple[Array, Array]:
     """Of a rollout: log-probabilities (num_steps, num_envs), values (num_steps + 1, num_envs)."""
     num_steps, num_envs = rows["actions"].shape
     x = rows["features"].reshape(num_steps * num_envs, -1)
@@ -295,50 +345,101 @@ def assess(agent: Agent, rows: dict[str, Array], next_obs: Array) -> tuple[Array
     return logprobs.reshape(num_steps, num_envs), values
 
 
-def update(
+def gradient_step(
     learner: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """One gradient step: the learner after it (the agent and Adam's moments), and statistics."""
+    """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
     direction, moments = optimizer.update(gradient, learner["moments"])
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
-    return {"agent": agent, "moments": moments}, {**stats, "charts/learning_rate": learning_rate}
+    return {"agent": agent, "moments": moments}, stats
+
+
+@partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")
+def update_ppo(
+    learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
+    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled.
+    unroll = jax.default_backend() == "cpu"
+
+    def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
+        return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
+
+    def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
+        learner, stopped = before
+        epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
+        shuffled = jax.random.permutation(epoch_key, args.batch_size)
+        minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
+        learned, stats = jax.lax.scan(one_minibatch, learner, minibatches, unroll=unroll)
+        counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
+        if args.target_kl is not None:
+            learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
+            kl = stats["losses/approx_kl"][-1]
+            stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
+        return (learned, stopped), (stats, counts)
+
+    begin = (learner, jnp.array(False))
+    epochs = jnp.arange(args.update_epochs)
+    (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs, unroll=unroll)
+    means = {name: (x.mean(1) * counts).sum() / counts.sum() for name, x in stats.items()}
+    return learner, means
+
+
+def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
+    """Plays `eval_episodes` whole episodes; returns results by name, (episodes,) each."""
+    envs = make_envs(replace(args, num_envs=1), videos)
+    state, obs = envs.reset(seed=args.seed + 1_000_000)
+
+    @jax.jit
+    def play(agent: Agent, state: dict, obs: Array, step: int) -> tuple[dict, Array, dict]:
+        key = jax.random.fold_in(jax.random.key(args.seed + 1_000_000), step)
+        return envs.step(state, agent.get_action(agent.features(obs), key, greedy))
+
+    returns: list[float] = []
+    step = 0
+    while len(returns) < args.eval_episodes:
+        state, obs, row = play(agent, state, obs, step)
+        returns += np.asarray(row["score"])[np.asarray(row["over"])].tolist()
+        step += 1
+    envs.close()
+    return {"episodic_return": np.array(returns)}
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
     # ------ setup ------
-    # Gradients of convolutions are slow in XLA's loops on CPUs: no loop is made of them there.
-    unroll = setup_jax(args).platform == "cpu"
-    envs = make_envs(args, run_dir / time.strftime("videos/%Y%m%d-%H%M%S"))
+    setup_jax(args)
+    envs = make_envs(args, video_folder(run_dir))
     agent = jax.jit(lambda: Agent(envs, nnx.Rngs(args.seed), args.bf16))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
-    log = Logger(args, run_dir, {"agent": agent, "moments": optimizer.init(agent)}, checkpoint)
+    learner = {"agent": agent, "moments": optimizer.init(agent)}
+    if checkpoint:
+        learner = {name: with_arrays(learner[name], checkpoint[name]) for name in learner}
+    iterations_done = checkpoint.get("iteration", 0)
+    global_step = checkpoint.get("global_step", 0)
+    run = Run(args, run_dir, checkpoint)
+    save_if_due(run, learner, iterations_done, global_step)
 
-    # ------ storage: row t holds what was seen and done at step t and what came of it ------
-    global_step, (state, next_obs) = log.global_step, envs.reset(seed=args.seed + log.global_step)
+    # ------ storage ------
+    state, next_obs = envs.reset(seed=args.seed + global_step)
     last_done = jnp.zeros((1, args.num_envs), bool)  # before the first step of the rollout
-    carried = (log.learner, state, next_obs, last_done)
-
-    @partial(jax.jit, donate_argnums=0)  # the memory of what is carried holds the result
-    def iterate(carried: tuple, iteration: int, learning_rate: float) -> tuple[tuple, tuple]:
-        learner, state, next_obs, last_done = carried
+    for iteration in range(iterations_done + 1, args.num_iterations + 1):
+        remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
+        learning_rate = remaining * args.learning_rate  # [core-4] annealing
         key = jax.random.fold_in(jax.random.key(args.seed), iteration)
 
         # ------ rollout: act in the environments and store what happens ------
-        def one_step(state_and_obs: tuple, step: Array) -> tuple[tuple, dict[str, Array]]:
-            (state, obs), step_key = state_and_obs, jax.random.fold_in(key, step)
-            state, next_obs, row = act(envs, learner["agent"], state, obs, step_key)
-            return (state, next_obs), row
-
-        steps = jnp.arange(args.num_steps)
-        (state, next_obs), rows = jax.lax.scan(one_step, (state, next_obs), steps)
+        state, next_obs, rows = rollout(envs, learner["agent"], state, next_obs, key, args)
+        global_step += args.batch_size
 
         # ------ advantages: how much better than expected was each action? ------
-        logprobs, values = assess(learner["agent"], rows, next_obs)
+        logprobs, values = get_logprobs_values(learner["agent"], rows, next_obs)
         rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
+        # A row whose predecessor ended an episode is the reset step: nobody executed its action.
         done = jnp.vstack([last_done, terminated | truncated])
-        valid, last_done = ~done[:-1], done[-1:]  # [deviation] reset steps left out
+        valid = ~done[:-1]  # [deviation] reset steps left out
+        last_done = done[-1:]
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
         batch |= {"values": values[:-1], "valid": valid}
@@ -346,160 +447,263 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         batch = {k: v.reshape(args.batch_size, *v.shape[2:]) for k, v in batch.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
-        def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
-            return update(learner, batch, mb_inds, learning_rate, optimizer, args)
-
-        def one_epoch(learner_and_stopped: tuple, epoch: Array) -> tuple[tuple, tuple]:
-            learner, stopped = learner_and_stopped
-            epoch_key = jax.random.fold_in(key, args.num_steps + epoch)
-            shuffled = jax.random.permutation(epoch_key, args.batch_size)
-            minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-            learned, stats = jax.lax.scan(one_minibatch, learner, minibatches, unroll=unroll)
-            kl, ran = stats["losses/approx_kl"][-1], ~stopped
-            if args.target_kl is not None:
-                learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
-                stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
-            return (learned, stopped), (stats, ran)
-
-        epochs = jnp.arange(args.update_epochs)
-        begin = (learner, jnp.array(False))
-        (learner, _), (stats, ran) = jax.lax.scan(one_epoch, begin, epochs, unroll=unroll)
-        ended = {name: rows[name] for name in ("over", "score", "length")}
-        told = (stats, ran, ended, advantages, returns, valid)
-        return (learner, state, next_obs, last_done), told
-
-    for iteration in range(log.iteration + 1, args.num_iterations + 1):
-        remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
-        learning_rate = remaining * args.learning_rate  # [core-4] annealing
-        carried, told = iterate(carried, iteration, learning_rate)
-        global_step += args.batch_size
+        learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
 
         # ------ log ------
-        stats, ran, ended, advantages, returns, valid = jax.device_get(told)
-        stats = [{name: values[ran] for name, values in stats.items()}]
-        log.episodes(ended, global_step)
-        log.scalars(stats, 1 - advantages[valid].var() / (returns[valid].var() + 1e-8), global_step)
-        if log.checkpoint(iteration, global_step, carried[0]):
+        advantages, returns, valid = jax.device_get((advantages, returns, valid))
+        explained_variance = 1 - advantages[valid].var() / (returns[valid].var() + 1e-8)
+        run.log_episodes(rows, global_step)
+        run.log(stats, explained_variance, learning_rate, global_step)
+        save_if_due(run, learner, iteration, global_step)
+        if run.exit_code:  # Ctrl-C or SIGTERM
             break
     envs.close()
-    return log.finish(global_step, carried[0])
+    if not run.exit_code:
+        run.finish(evaluate(learner["agent"], args, run_dir / "videos/evaluation"))
+    return run.exit_code
 
 
-# ====== plumbing: nothing below changes what is learned ======
-class Logger:  # everything about the run folder: metrics, progress, checkpoints, Ctrl-C
-    def __init__(self, args: Args, run_dir: Path, learner: dict[str, Any], saved: dict):
-        self.args, self.run_dir, self.learner = args, run_dir, learner
-        self.iteration, self.global_step = saved.get("iteration", 0), saved.get("global_step", 0)
-        self.recent: list[float] = saved.get("recent", [])  # returns of the last 100 episodes
-        self.ended: list[tuple[int, float, int]] = []  # step, return, length of new episodes
-        self.clock: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.printed, self.exit_code, self.films = 0.0, 0, set(run_dir.glob("videos/*/*.mp4"))
+# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# Imported here, so that the imports above are those of the variant.
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict
+from datetime import datetime
+from typing import NoReturn
+
+import flax
+import tyro
+from flax import serialization
+from tensorboardX import SummaryWriter
+from tensorboardX.proto.summary_pb2 import Summary
+from tqdm import tqdm
+
+SCRIPT = Path(__file__)
+SCRIPT_FOR = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}  # by space of actions
+# Flags about the machine; a resumed run does not keep them, it may go on on another one.
+MACHINE_FLAGS = ("cuda", "device", "env_threads")
+PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
+
+
+class Run:
+    """Metrics and progress of a run, in its folder, on the terminal and in Weights & Biases.
+
+    exit_code: other than 0 if Ctrl-C or SIGTERM had come when `log` was called last.
+    """
+
+    def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
+        self.args = args
+        self.folder = folder
+        self.exit_code = 0
+        self.signal_exit_code = 0  # of the signal that came, if any
+        self.step = checkpoint.get("global_step", 0)  # as of the last `log`
+        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
+        self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
+        self.total_steps = args.num_iterations * args.batch_size
+        self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
+        self.steps_per_second = 0.0
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.on_signal)
-        if saved:
-            (run_dir / "agent.pt").unlink(missing_ok=True)
-            self.learner = {k: with_arrays(tree, saved[k]) for k, tree in learner.items()}
-        self.wandb: Any = __import__("wandb") if args.track else None
-        if self.wandb:
-            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
-            ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
-            self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
-        print(f"run folder: {run_dir}")
-        self.writer: Any = event_file_writer.EventFileWriter(str(run_dir))
+        if not checkpoint:
+            self.describe()
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
+        print(f"run folder: {folder}", flush=True)
+        if args.track:
+            self.start_wandb()
         # What was logged after the checkpoint is purged: it will be logged again.
-        self.add_event(self.global_step + 1, session_log=SessionLog(status=SessionLog.START))
-        self.checkpoint(self.iteration, self.global_step, self.learner)
-        self.compiling: float | None = 0.0  # seconds; None when the first iteration has ended
-        jax.monitoring.register_event_duration_secs_listener(self.on_duration)
-        print("compiling... ", end="", flush=True)
+        self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
+        self.films = set(folder.glob("videos/*/*.mp4"))  # already there
+        self.progress = tqdm(
+            total=self.total_steps,
+            initial=self.step,
+            unit=" steps",
+            unit_scale=True,
+            file=sys.stdout,
+            dynamic_ncols=True,
+            mininterval=0.2 if sys.stdout.isatty() else 10,
+            bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
+        )
+
+    def describe(self) -> None:
+        """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+        args = self.args
+        modules = (gym, np, jax, flax, optax)
+        about = {
+            "script": SCRIPT.name,
+            "argv": sys.argv[1:],
+            "args": asdict(args),
+            "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
+            "hardware": f"{os.cpu_count()} CPUs, {setup_jax(args)}",
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPT, self.folder)
+        (self.folder / "args.json").write_text(json.dumps(about, indent=1))
+
+    def start_wandb(self) -> None:
+        """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+        import wandb
+
+        folder = self.folder.resolve()
+        wandb.init(
+            project=self.args.wandb_project_name,
+            entity=self.args.wandb_entity,
+            id=folder.name,
+            name=folder.name,
+            dir=folder.parent,
+            config=asdict(self.args),
+            sync_tensorboard=True,
+            resume="allow",
+        )
 
     def on_signal(self, signum: int, _frame: object) -> None:
-        self.exit_code = 128 + signum
+        """Lets the iteration end; the same signal once more has its usual effect, at once."""
+        self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
+        if self.step == self.total_steps:  # in the evaluation; nothing is left to be saved
+            sys.exit(self.signal_exit_code)
         print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
-    def on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
-        if self.compiling is not None and event.startswith("/jax/core/compile/"):
-            self.compiling += duration_secs
+    def write(self, metrics: dict[str, float], step: int) -> None:
+        """Writes all metrics in one event, which is faster than an add_scalar for each."""
+        values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
+        self.writer.file_writer.add_summary(Summary(value=values), step)
 
-    def add_event(self, step: int, **content: Any) -> None:
-        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
-
-    def write(self, values: dict[str, float], step: int) -> None:
-        summary = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self.add_event(step, summary=Summary(value=summary))
-
-    def episodes(self, rows: dict[str, Array], step: int) -> None:
-        over, score, length = (np.asarray(rows[name]) for name in ("over", "score", "length"))
+    def log_episodes(self, rows: dict[str, Array], step: int) -> None:
+        """Takes note of the episodes that ended in a rollout, whose last step is `step`."""
+        over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
+        returns = np.asarray(rows["score"])
+        lengths = np.asarray(rows["length"])
         for t, i in np.argwhere(over):
-            when = step - over.size + int(t + 1) * over.shape[1]
-            self.ended.append((when, float(score[t, i]), int(length[t, i])))
+            end = step - over.size + int(t + 1) * over.shape[1]
+            self.episodes.append((end, "", float(returns[t, i]), int(lengths[t, i])))
 
-    def scalars(self, stats: list, explained_variance: float, step: int) -> None:
-        stats = jax.device_get(stats)
-        values = {k: float(np.mean(np.hstack([s[k] for s in stats]))) for k in stats[0]}
-        good = np.isfinite([*values.values()])  # the gradients' norm is among them
-        fail_if(not good.all(), f"diverged at step {step}: {values}", exit_code=1)
-        if self.compiling is not None:
-            print(f"{self.compiling:.1f} s", flush=True)
-            self.compiling = None
-        values["losses/explained_variance"] = explained_variance
+    def log(
+        self, stats: dict[str, Array], explained_variance: float, learning_rate: float, step: int
+    ) -> None:
+        """Writes the means of an iteration's statistics and the episodes that ended in it.
+
+        Ends the program with exit code 1 if a mean is not finite; the last checkpoint stays.
+        """
+        self.exit_code = self.signal_exit_code
+        self.step = step
+        metrics = {name: float(mean) for name, mean in jax.device_get(stats).items()}
+        if not np.isfinite(list(metrics.values())).all():
+            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+        metrics["losses/explained_variance"] = explained_variance
+        metrics["charts/learning_rate"] = learning_rate
         now = time.monotonic()
-        self.clock = self.clock or (now, step)  # the first iteration, which compiles, is left out
-        sps = (step - self.clock[1]) / max(now - self.clock[0], 1e-9)
-        for when, score, length in self.ended:
-            self.write({"charts/episodic_return": score, "charts/episodic_length": length}, when)
-        if self.ended:
-            returns = [float(score) for _, score, _ in self.ended]
-            values["charts/avg_episodic_return"] = float(np.mean(returns))
-            values["charts/avg_episodic_length"] = float(np.mean([e[2] for e in self.ended]))
-            self.histogram("charts/episodic_returns", np.array(returns), step)
-            self.recent, self.ended = (self.recent + returns)[-100:], []
-        self.write(values | ({"charts/SPS": sps} if sps else {}), step)
-        for film in set(self.run_dir.glob("videos/*/*.mp4")) - self.films if self.wandb else ():
-            self.films.add(film)
-            self.wandb.log({"videos": self.wandb.Video(str(film), format="mp4")})
-        total, live = self.args.num_iterations * self.args.batch_size, sys.stdout.isatty()
-        if sps and (step == total or now - self.printed > (0.2 if live else 10)):
-            self.printed, left = now, (total - step) / sps / 60
-            line = f"{step / total:4.0%}  step {step:,}  {sps:,.0f} steps/s  {left:.1f} min left"
-            line += f"  return {np.mean(self.recent or [np.nan]):.1f}"
-            print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", flush=True)
+        if self.first_log is None:
+            self.first_log = (now, step)  # the first iteration, which may compile, is left out
+        else:
+            first_time, first_step = self.first_log
+            self.steps_per_second = (step - first_step) / (now - first_time)
+            metrics["charts/SPS"] = self.steps_per_second
+        self.write_episodes(step)
+        self.write(metrics, step)
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+            self.progress.set_postfix_str(recent, refresh=False)
+        self.progress.update(step - self.progress.n)
+        if self.args.track:
+            self.upload_films()
 
-    def histogram(self, tag: str, data: Any, step: int) -> None:
-        counts, limits = np.histogram(data, bins=30)
-        ends = {"min": data.min(), "max": data.max(), "num": len(data), "sum": data.sum()}
-        bins = {"bucket_limit": limits, "bucket": [0, *counts]}  # limits[0] ends what is below it
-        histo = HistogramProto(**ends, sum_squares=data @ data, **bins)
-        self.add_event(step, summary=Summary(value=[Summary.Value(tag=tag, histo=histo)]))
+    def write_episodes(self, step: int) -> None:
+        """Writes the new episodes, each at the step that it ended in."""
+        for end, player, episodic_return, length in self.episodes:
+            metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
+            self.write({name + player: x for name, x in metrics.items()}, end)
+            self.recent.append([episodic_return, length])
+        if self.episodes:
+            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
+            self.writer.add_histogram("charts/episodic_returns", returns, step, bins=30)
+        self.recent = self.recent[-100:]
+        self.episodes = []
 
-    def checkpoint(self, iteration: int, step: int, learner: dict) -> bool:
-        """Saves if it is due; is it time to stop?"""
-        stop, last = self.exit_code != 0, self.args.num_iterations
-        due = iteration == last or iteration % (self.args.checkpoint_every or last) == 0
-        if stop or due:
-            state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
-            state |= {k: named(tree) for k, tree in jax.device_get(learner).items()}
-            state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
-            data = serialization.msgpack_serialize(state)
-            (self.run_dir / "checkpoint.tmp").write_bytes(data)  # aside, so that a kill at any
-            self.writer.flush()
-            os.replace(self.run_dir / "checkpoint.tmp", self.run_dir / "checkpoint.pt")  # instant
-        return stop
+    def upload_films(self) -> None:
+        """Sends the films that are new to Weights & Biases."""
+        import wandb
 
-    def finish(self, step: int, learner: dict) -> int:
-        """Evaluates and keeps the agent; returns the exit code."""
-        if not self.exit_code:
-            returns = evaluate(learner["agent"], self.args, self.run_dir / "videos/evaluation")
-            if len(returns):
-                self.write({"eval/episodic_return": returns.mean()}, step)
-                print(f"\nevaluation: return {returns.mean():.1f} ± {returns.std():.1f}")
-            shutil.copy(self.run_dir / "checkpoint.pt", self.run_dir / "agent.pt")
-            self.writer.close()
-        return self.exit_code
+        films = set(self.folder.glob("videos/*/*.mp4"))
+        for film in films - self.films:
+            wandb.log({"videos": wandb.Video(str(film), format="mp4")})
+        self.films = films
+
+    def finish(self, results: dict[str, Any]) -> None:
+        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
+        self.progress.close()
+        print(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        for name, x in results.items():
+            if len(x):
+                self.write({f"eval/{name}": x.mean()}, self.step)
+                shown = name.removeprefix("episodic_")
+                print(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+        if self.args.track:
+            self.upload_films()
+        shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
+        self.writer.close()
+
+
+def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) -> bool:
+    """Saves a checkpoint every so many iterations, after the last one and before the run stops.
+
+    Returns whether it did.
+    """
+    last = run.args.num_iterations
+    every = run.args.checkpoint_every or last
+    due = iteration % every == 0 or iteration == last or run.exit_code
+    if not due:
+        return False
+    state = {
+        "script": SCRIPT.name,
+        "args": asdict(run.args),
+        **{name: named(tree) for name, tree in jax.device_get(learner).items()},
+        "iteration": iteration,
+        "global_step": step,
+        "recent": run.recent,
+    }
+    # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+    aside = run.folder / "checkpoint.tmp"
+    aside.write_bytes(serialization.msgpack_serialize(state))
+    run.writer.flush()
+    os.replace(aside, run.folder / "checkpoint.pt")
+    return True
+
+
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
+    try:
+        state = serialization.msgpack_restore(file.read_bytes())
+        state["args"] = Args(**state["args"])
+        script = state["script"]
+    except Exception as error:  # whatever Flax makes of a damaged file or somebody else's
+        refuse(f"{file} is not a checkpoint that can be used here: {error!r:.70}")
+    if script != SCRIPT.name:
+        refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
+    return state
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """All arrays in a tree, by their path."""
+    name = partial(jax.tree_util.keystr, simple=True, separator=".")
+    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
+    """The tree with these arrays in place of its own; ValueError if they do not fit."""
+    wanted = {name: array.shape for name, array in named(tree).items()}
+    if wanted != {name: array.shape for name, array in arrays.items()}:
+        raise ValueError("the arrays are those of another network")
+    leaves = [jnp.array(arrays[name]) for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
 def setup_jax(args: Args) -> jax.Device:
+    """Sets determinism and the default device: the one that is meant by --device and --cuda."""
     flag = "--xla_gpu_deterministic_ops=true"
     if args.torch_deterministic and flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
@@ -512,99 +716,120 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
-def named(tree: Any) -> dict[str, Any]:  # all arrays in it
-    name = partial(jax.tree_util.keystr, simple=True, separator=".")
-    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+def video_folder(run_dir: Path) -> Path:
+    """A new one each time: a resumed run must not overwrite its films."""
+    return run_dir / "videos" / time.strftime("%Y%m%d-%H%M%S")
 
 
-def with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
-    """The tree with these arrays in place of its own; ValueError if they do not fit."""
-    wanted, found = ({k: v.shape for k, v in a.items()} for a in (named(tree), arrays))
-    if wanted != found:
-        raise ValueError("the arrays are those of another network")
-    leaves = [jnp.array(arrays[name]) for name in wanted]
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+def refuse(message: str, exit_code: int = 2) -> NoReturn:
+    """Ends the program with one line: for input that is known not to work."""
+    print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(exit_code)
 
 
-def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Any:
-    """Plays `eval_episodes` whole episodes, filmed with --capture-video; returns their returns."""
-    envs, returns, step = make_envs(replace(args, num_envs=1), videos), list[float](), 0
-    state, obs = envs.reset(seed=args.seed + 1_000_000)
-
-    @jax.jit
-    def play(agent: Agent, state: dict, obs: Array, step: int) -> tuple[dict, Array, dict]:
-        key = jax.random.fold_in(jax.random.key(args.seed + 1_000_000), step)
-        return envs.step(state, agent.get_action(agent.features(obs), key, greedy))
-
-    while len(returns) < args.eval_episodes:
-        state, obs, row = play(agent, state, obs, step)
-        returns += np.asarray(row["score"])[np.asarray(row["over"])].tolist()
-        step += 1
-    envs.close()
-    return np.array(returns)
-
-
-def load(file: Path) -> dict[str, Any]:  # executes nothing that is in the file
-    try:
-        state = serialization.msgpack_restore(file.read_bytes())
-        state["args"] = Args(**state["args"])
-        assert state["script"] == Path(__file__).name, f"written by {state['script']}"
-    except Exception as error:
-        fail_if(True, f"{file} is not a checkpoint that can be used here: {error!r:.70}")
-    return state
-
-
-def check(args: Args) -> None:  # what cannot work ends in one line; nothing has been written yet
-    bounds = dict.fromkeys(("learning_rate", "clip_coef", "max_grad_norm"), 1e-9)
-    bounds |= dict.fromkeys(("seed", "checkpoint_every", "eval_episodes", "gamma", "gae_lambda"), 0)
-    ones = "num_envs num_steps num_minibatches update_epochs env_threads video_every"
-    for name, least in (bounds | dict.fromkeys(ones.split(), 1)).items():
-        fail_if(not getattr(args, name) >= least, f"--{name.replace('_', '-')} starts at {least}")
-    fail_if(args.seed >= 2**32, "--seed must be below 2**32: JAX uses 32 bits of it")
-    fail_if(max(args.gamma, args.gae_lambda) > 1, "--gamma and --gae-lambda must be at most 1")
-    fail_if(args.batch_size % args.num_minibatches, "--num-minibatches must divide the batch size")
-    fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
+def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
+    """Refuses environments with spaces of other types, and names the script that is for them."""
+    action_space, obs_space = envs.single_action_space, envs.single_observation_space
+    if not isinstance(action_space, actions):
+        script = SCRIPT_FOR.get(type(action_space).__name__, "ppo_multidiscrete.py")
+        refuse(f"{args.env_id} acts in {action_space}, see {script}")
+    if not isinstance(obs_space, observations):
+        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+    if np.any(getattr(action_space, "start", 0)):
+        refuse(f"{args.env_id} acts in {action_space}, this script needs actions that start at 0")
+    if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
+        refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
         setup_jax(args)
-        os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
-        near = ", ".join(get_close_matches(args.env_id, envpool.list_all_envs()))
-        fail_if(args.env_id not in envpool.list_all_envs(), f"no {args.env_id}; there is {near}")
-        envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
-        blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
-        online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
-        fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
-    except Exception as error:
-        fail_if(True, f"{args.env_id}, --device {args.device}: {error}"[:300])
-    fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
-    action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
-    scripts = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}
-    script = scripts.get(type(action).__name__, "ppo_multidiscrete.py")
-    fail_if(script != "ppo.py", f"{who} acts in {action}, see {script}")
-    fail_if(obs.shape != (4, 84, 84), f"{who} is not an Atari game, see ppo.py")
+    except (IndexError, RuntimeError, ValueError) as error:  # no such device
+        refuse(f"--device {args.device}: {error}"[:300])
 
 
-def fail_if(problem: object, message: str, exit_code: int = 2) -> None:
-    if problem:
-        print(f"{Path(__file__).name}: {' '.join(message.split())}", file=sys.stderr)
-        sys.exit(exit_code)
+def check(args: Args) -> None:
+    """Refuses flags that cannot work; nothing has been written yet."""
+    at_least = {
+        "learning_rate": 1e-9,
+        "clip_coef": 1e-9,
+        "max_grad_norm": 1e-9,
+        "gamma": 0,
+        "gae_lambda": 0,
+        "seed": 0,
+        "checkpoint_every": 0,
+        "eval_episodes": 0,
+        "num_envs": 1,
+        "num_steps": 1,
+        "num_minibatches": 1,
+        "update_epochs": 1,
+        "video_every": 1,
+    }
+    for name, bound in at_least.items():
+        if not getattr(args, name) >= bound:  # so that NaN is refused, too
+            refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    if max(args.gamma, args.gae_lambda) > 1:
+        refuse("--gamma and --gae-lambda must be at most 1")
+    if args.num_envs * args.num_steps % args.num_minibatches:
+        refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.num_iterations < 1:
+        refuse(f"--total-timesteps is below one batch, {args.batch_size}")
+    folder = Path(args.runs_dir).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    try:
+        check_envs(args)
+    except gym.error.Error as error:  # among others, that there is no such environment
+        refuse(f"--env-id {args.env_id}: {error}"[:300])
+    except ModuleNotFoundError as error:
+        refuse(f"--env-id {args.env_id}: {error}; `uv run {SCRIPT.name}` installs what it needs")
+    if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
+        import wandb
+
+        if not wandb.login(prompt=False):
+            refuse("--track: run wandb login")
+
+
+def unfinished_run(args: Args) -> str | None:
+    """Folder of the last run that this very command has started and not finished, if any."""
+    for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
+        try:
+            about = json.loads(file.read_text())
+            same = (about["script"], about["argv"]) == (SCRIPT.name, sys.argv[1:])
+        except (ValueError, KeyError, TypeError):
+            continue  # cut off, or not of a run
+        names = os.listdir(file.parent)
+        if same and "checkpoint.pt" in names and "agent.pt" not in names:
+            return str(file.parent)
+    return None
+
+
+def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
+    """The run's own flags, and over them those of the command line and of the machine at hand."""
+    before = checkpoint["args"]
+    kept = {"resume": args.resume}
+    kept |= {name: getattr(args, name) for name in MACHINE_FLAGS}
+    args = tyro.cli(Args, default=replace(before, **kept))
+    if args.env_id != before.env_id:
+        refuse(f"--resume keeps the run's --env-id, {before.env_id}")
+    if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:
+        refuse("--resume keeps the run's --num-envs x --num-steps")
+    return args
+
+
+def main() -> int:
+    """Reads and checks the flags, and trains; returns the exit code."""
+    args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    checkpoint: dict[str, Any] = {}
+    if args.resume == "auto":
+        args.resume = unfinished_run(args)
+    if args.resume:
+        checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
+        args = resumed(args, checkpoint)
+    check(args)
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
+    folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
+    return train(args, Path(args.resume) if args.resume else folder, checkpoint)
 
 
 if __name__ == "__main__":
-    args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
-    if args.resume:
-        checkpoint = load(Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
-        changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
-        fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
-    check(args)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
-    if not args.resume:
-        run_dir.mkdir(parents=True)
-        shutil.copy(__file__, run_dir)
-        about = {"script": Path(__file__).name, "argv": sys.argv[1:], "args": asdict(args)}
-        versions = {m.__name__: m.__version__ for m in (gym, np, jax, flax, optax)}
-        about |= {"versions": versions | {"python": sys.version}}
-        about |= {"hardware": f"{os.cpu_count()} CPUs, {setup_jax(args)}"}
-        (run_dir / "args.json").write_text(json.dumps(about, indent=1))
-    sys.exit(train(args, run_dir, checkpoint))
+    sys.exit(main())

@@ -1,7 +1,7 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "torch>=2.11", "tyro>=0.9.20", "wandb>=0.21",
+#     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
 #     "ale-py>=0.12", "pettingzoo[atari]>=1.27", "supersuit>=3.11"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
@@ -17,17 +17,11 @@ Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-
 """
 
 import ctypes
-import json
 import os
 import random
-import shutil
-import signal
 import sys
-import time
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +31,26 @@ import numpy as np
 import pettingzoo
 import supersuit
 import torch
-import tyro
 from numpy.typing import NDArray as Array
-from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import Tensor, nn, optim
-from torch.utils.tensorboard import SummaryWriter
+from torch.nn.utils import clip_grads_with_norm_
 
 
 @dataclass
 class Args:
+    # the task
     env_id: str = "pong_v3"  # game, as PettingZoo calls it
     total_timesteps: int = 20_000_000  # steps of all players in all
-    learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     num_envs: int = 16  # players side by side: games times players of a game
+    seed: int = 1  # of the network, the sampled actions and the environments
+    # the algorithm
     num_steps: int = 128  # steps per environment in each rollout
-    anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
     gae_lambda: float = 0.95  # advantage estimates from one-step TD (0) to Monte Carlo (1)
     num_minibatches: int = 4  # minibatches that a rollout is cut into
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
+    learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
+    anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.1  # how far an update may move the policy; usually 0.1 to 0.3
     clip_vloss: bool = True  # clip the value function's update, too
@@ -63,20 +58,21 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
-    seed: int = 1  # of the network, the sampled actions and the environments
-    torch_deterministic: bool = True  # deterministic cuDNN algorithms
+    # the machine
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps; auto is CUDA where there is one
+    torch_deterministic: bool = True  # deterministic cuDNN algorithms
     torch_threads: int = torch.get_num_threads()  # CPU threads of torch; heeds OMP_NUM_THREADS
     async_envs: bool = False  # a worker process for each environment: for slow simulators
     compile: bool = False  # compile the update: half a minute at the start, then faster
     bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
+    # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue; flags given beside it override its own
+    resume: str | None = None  # run folder to continue; auto: the last one of this command, if any
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
-    eval_episodes: int = 10  # episodes played by the trained agent
     keep_checkpoints: bool = False  # keep the weights of every checkpoint, for league.py
+    eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
     video_every: int = 100  # with --capture-video, film every n-th episode
     track: bool = False  # log to Weights & Biases as well
@@ -96,10 +92,11 @@ class Game(gym.Env):
 
     def __init__(self, env_id: str):
         roms = str(Path(ale_py.__file__).with_name("roms"))  # PettingZoo comes without them
-        how = {"obs_type": "grayscale_image", "render_mode": "rgb_array"}
-        game = pettingzoo.make("parallel", f"atari/{env_id}", auto_rom_install_path=roms, **how)
+        options = {"obs_type": "grayscale_image", "render_mode": "rgb_array"}
+        game = pettingzoo.make("parallel", f"atari/{env_id}", auto_rom_install_path=roms, **options)
         self.game = game.unwrapped  # spares the conversion to turns and back, half of its time
-        self.players, self.metadata = self.game.possible_agents, self.game.metadata
+        self.players = self.game.possible_agents
+        self.metadata = self.game.metadata
         self.observation_space = self.game.observation_space(self.players[0])
         choices = [self.game.action_space(player).n for player in self.players]
         self.action_space = gym.spaces.MultiDiscrete(choices)
@@ -107,15 +104,17 @@ class Game(gym.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         frames, _ = self.game.reset(seed)
         self.points = np.zeros(len(self.players))
-        return frames[self.players[0]], {"points": self.points, "out": self.points.astype(bool)}
+        out = np.zeros(len(self.players), bool)
+        return frames[self.players[0]], {"points": self.points, "out": out}
 
     def step(self, action: Array) -> Any:
-        actions = {p: a for p, a in zip(self.players, action, strict=True) if p in self.game.agents}
+        playing = self.game.agents
+        actions = {p: a for p, a in zip(self.players, action, strict=True) if p in playing}
         frames, rewards, terminated, truncated, _ = self.game.step(actions)
         self.points = self.points + [rewards.get(player, 0) for player in self.players]
         out = np.array([terminated.get(player, True) for player in self.players])
-        told = {"points": self.points, "out": out}
-        return next(iter(frames.values())), 0.0, out.all(), any(truncated.values()), told
+        info = {"points": self.points, "out": out}
+        return next(iter(frames.values())), 0.0, out.all(), any(truncated.values()), info
 
     def render(self) -> Any:
         return self.game.render()
@@ -136,7 +135,6 @@ class Players(gym.vector.VectorWrapper):
         self.obs[:, range(self.players), range(4, 4 + self.players)] = 1
         self.single_observation_space = gym.spaces.Box(0, 255, self.obs.shape[2:], np.uint8)
         self.single_action_space = gym.spaces.Discrete(choices[0])
-        self.action_space = gym.spaces.MultiDiscrete(np.tile(choices, envs.num_envs))
 
     def show(self, frames: Array) -> Array:  # (games, 84, 84, 4) to (rows, 4 + players, 84, 84)
         self.obs[:, :, :4] = frames.transpose(0, 3, 1, 2)[:, None]
@@ -144,29 +142,33 @@ class Players(gym.vector.VectorWrapper):
 
     def reset(self, **kwargs: Any) -> Any:
         frames, infos = self.env.reset(**kwargs)
-        self.points = self.length = np.zeros(self.obs.shape[:2])
-        self.done = self.points.astype(bool)
+        self.points = np.zeros(self.obs.shape[:2])  # (games, players), as those below
+        self.length = np.zeros(self.obs.shape[:2])
+        self.done = np.zeros(self.obs.shape[:2], bool)
         return self.show(frames), infos
 
     def step(self, actions: Array) -> Any:
         frames, _, _, truncated, infos = self.env.step(actions.reshape(-1, self.players))
         rewards = np.sign(infos["points"] - self.points)  # [atari-6] ClipReward
-        self.points, self.length = infos["points"], self.length + ~self.done
+        self.points = infos["points"]
+        self.length = self.length + ~self.done
+        terminated = infos["out"]
         truncated = np.repeat(truncated[:, None], self.players, 1)
-        self.done, told = infos["out"] | truncated, dict[str, Any]()
-        if (ended := self.done.all(1, keepdims=True)).any():
-            episode = {"r": self.points.ravel(), "l": self.length.ravel()}
-            told = {"episode": episode, "_episode": ended.repeat(self.players)}
-            self.points, self.length = self.points * ~ended, self.length * ~ended
-        return self.show(frames), rewards.ravel(), infos["out"].ravel(), truncated.ravel(), told
+        self.done = terminated | truncated
+        ended = self.done.all(1, keepdims=True)
+        infos = {}
+        if ended.any():
+            infos["episode"] = {"r": self.points.ravel(), "l": self.length.ravel()}
+            infos["_episode"] = ended.repeat(self.players)
+            self.points = self.points * ~ended
+            self.length = self.length * ~ended
+        return self.show(frames), rewards.ravel(), terminated.ravel(), truncated.ravel(), infos
 
 
 def make_envs(args: Args, videos: Path) -> Players:
     """`num_envs` players in games; with --capture-video the first game is filmed to `videos`."""
 
     def make_env(film: bool) -> gym.Env:
-        if parent_process():  # in a worker: Ctrl-C is for the main process alone
-            os.setpgrp()
         env = Game(args.env_id)
         if film:
             env = gym.wrappers.RecordVideo(env, str(videos), lambda n: n % args.video_every == 0)
@@ -184,23 +186,51 @@ def make_envs(args: Args, videos: Path) -> Players:
     return Players(envs)
 
 
+def check_envs(args: Args) -> None:
+    """Ends the program with a line if the environment is for another script."""
+    known = [name.replace("-v", "_v") for name in pettingzoo.parallel_registry]
+    games = [name.removeprefix("atari/") for name in known if name.startswith("atari/")]
+    if args.env_id not in games:
+        near = get_close_matches(args.env_id, games) or games
+        refuse(f"PettingZoo has no {args.env_id}; it has {', '.join(near)}")
+    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if args.num_envs % envs.players:
+        refuse(f"--num-envs must be a multiple of the game's {envs.players} players")
+
+
 def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
     nn.init.constant_(layer.bias, bias_const)
     return layer
 
 
+def keep_memory() -> None:
+    """Makes glibc keep freed memory: fresh pages cost as much time as the convolutions."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own for large blocks
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing goes back to the system
+
+
 class Agent(nn.Module):
+    """Policy and value function, both of x: what `features` makes of observations."""
+
     def __init__(self, envs: Players, bf16: bool = False):
         super().__init__()
         self.bf16 = bf16
         self.players = envs.single_observation_space.shape[0] - 4
         self.scale = nn.Buffer(torch.tensor([255.0] * 4 + [1.0] * self.players).view(-1, 1, 1))
         self.network = nn.Sequential(  # [atari-8] shared Nature-CNN
-            *(layer_init(nn.Conv2d(len(self.scale), 32, kernel_size=8, stride=4)), nn.ReLU()),
-            *(layer_init(nn.Conv2d(32, 64, kernel_size=4, stride=2)), nn.ReLU()),
-            *(layer_init(nn.Conv2d(64, 64, kernel_size=3)), nn.ReLU(), nn.Flatten()),
-            *(layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU()),
+            layer_init(nn.Conv2d(4 + self.players, 32, kernel_size=8, stride=4)),
+            nn.ReLU(),
+            layer_init(nn.Conv2d(32, 64, kernel_size=4, stride=2)),
+            nn.ReLU(),
+            layer_init(nn.Conv2d(64, 64, kernel_size=3)),
+            nn.ReLU(),
+            nn.Flatten(),
+            layer_init(nn.Linear(64 * 7 * 7, 512)),
+            nn.ReLU(),
         )
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
         self.actor = layer_init(nn.Linear(512, envs.single_action_space.n), std=0.01)
@@ -213,13 +243,16 @@ class Agent(nn.Module):
     def get_value(self, x: Tensor) -> Tensor:  # (batch,)
         return self.critic(x).squeeze(-1)
 
-    def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:  # sampled or most probable
+    def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:  # (batch,)
+        """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
-        gumbel = -torch.empty_like(logits).exponential_().log()  # makes the largest sum a sample
+        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits); it
+        # takes a tenth of the time of torch's Categorical.
+        gumbel = -torch.empty_like(logits).exponential_().log()
         return (logits if greedy else logits + gumbel).argmax(-1)
 
     def get_logprob_entropy_value(self, x: Tensor, action: Tensor) -> tuple[Tensor, ...]:
-        """Log-probability of each action (batch,), the policy's entropy and the value: (batch,)."""
+        """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
         logprobs = self.actor(x).log_softmax(-1)  # of every action: (batch, number of actions)
         logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
@@ -238,7 +271,8 @@ def compute_gae(
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
-    advantages, lastgaelam = np.zeros_like(rewards), np.zeros_like(rewards[0])
+    advantages = np.zeros_like(rewards)
+    lastgaelam = np.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
         lastgaelam = deltas[t] + args.gamma * args.gae_lambda * lastgaelam * goes_on[t]
         advantages[t] = lastgaelam  # [core-5] generalized advantage estimation
@@ -286,35 +320,84 @@ def ppo_loss(
 
 
 def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str, Tensor]:
+    """Leaves the clipped gradient of a minibatch in the agent's parameters; returns statistics."""
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
     x = agent.features(mb["obs"])
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
-    loss.backward()  # leaves the gradient in the agent's parameters
+    loss.backward()
+    # As clip_grad_norm_ does, but with one norm of all numbers, not one of each layer's: faster.
     norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
-    nn.utils.clip_grads_with_norm_(agent.parameters(), args.max_grad_norm, norm)  # [core-11] global
+    params = agent.parameters()
+    clip_grads_with_norm_(params, args.max_grad_norm, norm)  # [core-11] global gradient clipping
     return {**stats, "losses/grad_norm": norm}
+
+
+@torch.no_grad()
+def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Array]:
+    """Plays `eval_episodes` whole episodes; returns results by name, (episodes,) each."""
+    envs = make_envs(replace(args, num_envs=1), videos)
+    device = next(agent.parameters()).device
+    obs, _ = envs.reset(seed=args.seed + 1_000_000)
+    returns: list[Array] = []
+    lengths: list[Array] = []
+    while len(returns) < args.eval_episodes:
+        action = agent.get_action(agent.features(torch.from_numpy(obs).to(device)), greedy)
+        obs, _, _, _, infos = envs.step(action.cpu().numpy())
+        if "episode" in infos:
+            returns.append(infos["episode"]["r"])
+            lengths.append(infos["episode"]["l"])
+    envs.close()
+    results = {}
+    for i in range(envs.players):
+        results[f"episodic_return-player{i}"] = np.array([by_player[i] for by_player in returns])
+        results[f"episodic_length-player{i}"] = np.array([by_player[i] for by_player in lengths])
+    return results
+
+
+def keep_weights(run_dir: Path, global_step: int) -> None:
+    """Keeps the checkpoint's weights for the league; training cannot go on from these."""
+    state = torch.load(run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
+    del state["optimizer"]
+    torch.save(state, run_dir / "checkpoint.tmp")
+    os.replace(run_dir / "checkpoint.tmp", run_dir / f"checkpoint-{global_step}.pt")
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
     # ------ setup ------
+    random.seed(args.seed)
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
+    keep_memory()
     device = setup_torch(args)
-    envs = make_envs(args, run_dir / time.strftime("videos/%Y%m%d-%H%M%S"))
-    agent = Agent(envs, args.bf16).to(memory_format=torch.channels_last).to(device)  # faster
+    envs = make_envs(args, video_folder(run_dir))
+    # channels_last: the order of memory in which convolutions are fastest.
+    agent = Agent(envs, args.bf16).to(memory_format=torch.channels_last).to(device)
     optimizer = optim.Adam(agent.parameters(), eps=1e-5, fused=True)  # [core-3] Adam epsilon
-    log = Logger(args, run_dir, agent, optimizer, checkpoint)
+    if checkpoint:
+        agent.load_state_dict(checkpoint["agent"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        set_random_states(checkpoint["rng"])
+    iterations_done = checkpoint.get("iteration", 0)
+    global_step = checkpoint.get("global_step", 0)
+    run = Run(args, run_dir, checkpoint)
+    saved = save_if_due(run, agent, optimizer, iterations_done, global_step)
+    if saved and args.keep_checkpoints:
+        keep_weights(run_dir, global_step)
     compute_gradient = compiled(backward) if args.compile else backward
 
     # ------ storage: row t holds what was seen and done at step t and what came of it ------
-    global_step, (next_obs, _) = log.global_step, envs.reset(seed=args.seed + log.global_step)
-    obs = torch.from_numpy(np.stack([next_obs] * args.num_steps)).to(device)
-    actions = torch.from_numpy(np.stack([envs.action_space.sample()] * args.num_steps)).to(device)
-    rewards = np.zeros((args.num_steps, args.num_envs), np.float32)
-    terminated, truncated = np.zeros((2, *rewards.shape), bool)  # by the task itself, by a limit
+    shape = (args.num_steps, args.num_envs)  # of all of these, before the spaces' own shapes
+    obs = torch.from_numpy(zeros_of(envs.single_observation_space, shape)).to(device)
+    features = torch.zeros(*shape, 512, device=device)  # kept: the network is what takes the time
+    actions = torch.from_numpy(zeros_of(envs.single_action_space, shape)).to(device)
+    rewards = np.zeros(shape, np.float32)
+    terminated = np.zeros(shape, bool)  # the episode is over
+    truncated = np.zeros(shape, bool)  # a time limit cut it off
+    next_obs, _ = envs.reset(seed=args.seed + global_step)
     last_done = np.zeros((1, args.num_envs), bool)  # before the first step of the rollout
-    features = torch.zeros(args.num_steps, args.num_envs, 512, device=device)
-    for iteration in range(log.iteration + 1, args.num_iterations + 1):
+    for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         optimizer.param_groups[0]["lr"] = remaining * args.learning_rate  # [core-4] annealing
 
@@ -327,16 +410,19 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 result = envs.step(action.cpu().numpy())
                 next_obs, rewards[step], terminated[step], truncated[step], infos = result
                 global_step += args.num_envs
-                log.episodes(infos, global_step)
+                run.log_episodes(infos, global_step, envs.players)
 
         # ------ advantages: how much better than expected was each action? ------
+        # One pass of the heads for the whole rollout takes less time than one at each step.
         with torch.no_grad():
             x = features.flatten(0, 1)
             logprobs, _, value = agent.get_logprob_entropy_value(x, actions.flatten(0, 1))
             next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
         values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
+        # A row whose predecessor ended an episode is the reset step: nobody executed its action.
         done = np.vstack([last_done, terminated | truncated])
-        valid, last_done = ~done[:-1], done[-1:]  # [deviation] reset steps left out
+        valid = ~done[:-1]  # [deviation] reset steps left out
+        last_done = done[-1:]
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": obs.flatten(0, 1), "actions": actions.flatten(0, 1), "logprobs": logprobs}
         rows = {"values": values[:-1], "advantages": advantages, "returns": returns, "valid": valid}
@@ -354,210 +440,409 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 break  # [aux-3] early stopping on KL
 
         # ------ log ------
-        log.scalars(stats, 1 - advantages[valid].var() / (returns[valid].var() + 1e-8), global_step)
-        if log.checkpoint(iteration, global_step):
+        explained_variance = 1 - advantages[valid].var() / (returns[valid].var() + 1e-8)
+        run.log(stats, explained_variance, optimizer, global_step)
+        saved = save_if_due(run, agent, optimizer, iteration, global_step)
+        if saved and args.keep_checkpoints:
+            keep_weights(run_dir, global_step)
+        if run.exit_code:  # Ctrl-C or SIGTERM
             break
     envs.close()
-    return log.finish(global_step)
+    if not run.exit_code:
+        run.finish(evaluate(agent, args, run_dir / "videos/evaluation"))
+    return run.exit_code
 
 
-# ====== plumbing: nothing below changes what is learned ======
-class Logger:  # everything about the run folder: metrics, progress, checkpoints, Ctrl-C
-    def __init__(self, args: Args, run_dir: Path, agent: Agent, optimizer: Any, saved: dict):
-        self.args, self.run_dir, self.agent, self.optimizer = args, run_dir, agent, optimizer
-        self.iteration, self.global_step = saved.get("iteration", 0), saved.get("global_step", 0)
-        self.recent: list[float] = saved.get("recent", [])  # lengths of the last 100 episodes
-        self.ended: list[tuple[int, float, int]] = []  # step, return, length of new episodes
-        self.clock: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.printed, self.exit_code, self.films = 0.0, 0, set(run_dir.glob("videos/*/*.mp4"))
+# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# Imported here, so that the imports above are those of the variant.
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict
+from datetime import datetime
+from typing import NoReturn
+
+import tyro
+from tensorboard.compat.proto.summary_pb2 import Summary
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+SCRIPT = Path(__file__)
+SCRIPT_FOR = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}  # by space of actions
+# Flags about the machine; a resumed run does not keep them, it may go on on another one.
+MACHINE_FLAGS = (
+    *("cuda", "device", "torch_threads", "env_threads"),
+    *("device_ids", "backend", "timeout"),  # of several processes
+)
+PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
+
+
+class Run:
+    """Metrics and progress of a run, in its folder, on the terminal and in Weights & Biases.
+
+    writes: whether this process does so; of several that learn together only one does.
+    exit_code: other than 0 if Ctrl-C or SIGTERM had come when `log` was called last.
+    """
+
+    def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any], writes: bool = True):
+        self.args = args
+        self.folder = folder
+        self.writes = writes
+        self.exit_code = 0
+        self.signal_exit_code = 0  # of the signal that came, if any
+        self.step = checkpoint.get("global_step", 0)  # as of the last `log`
+        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
+        self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
+        self.total_steps = args.num_iterations * args.batch_size
+        self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
+        self.steps_per_second = 0.0
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.on_signal)
-        if saved:
-            (run_dir / "agent.pt").unlink(missing_ok=True)
-            agent.load_state_dict(saved["agent"])
-            optimizer.load_state_dict(saved["optimizer"])
-            torch.set_rng_state(saved["rng"][0])
-            torch.cuda.set_rng_state_all(saved["rng"][1 : 1 + torch.cuda.device_count()])
-        self.wandb: Any = __import__("wandb") if args.track else None
-        if self.wandb:
-            ids = {"id": (run := run_dir.resolve()).name, "name": run.name, "dir": run.parent}
-            ids |= {"project": args.wandb_project_name, "entity": args.wandb_entity}
-            self.wandb.init(config=asdict(args), sync_tensorboard=True, resume="allow", **ids)
-        print(f"run folder: {run_dir}", flush=True)
+        if not writes:
+            return
+        if not checkpoint:
+            self.describe()
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
+        print(f"run folder: {folder}", flush=True)
+        if args.track:
+            self.start_wandb()
         # What was logged after the checkpoint is purged: it will be logged again.
-        self.writer: Any = SummaryWriter(str(run_dir), purge_step=self.global_step + 1)
-        self.checkpoint(self.iteration, self.global_step)
+        self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
+        self.films = set(folder.glob("videos/*/*.mp4"))  # already there
+        self.progress = tqdm(
+            total=self.total_steps,
+            initial=self.step,
+            unit=" steps",
+            unit_scale=True,
+            file=sys.stdout,
+            dynamic_ncols=True,
+            mininterval=0.2 if sys.stdout.isatty() else 10,
+            bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
+        )
+
+    def describe(self) -> None:
+        """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+        args = self.args
+        modules = (gym, np, torch)
+        about = {
+            "script": SCRIPT.name,
+            "argv": sys.argv[1:],
+            "args": asdict(args),
+            "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
+            "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}",
+            "processes": args.batch_size // (args.num_envs * args.num_steps),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SCRIPT, self.folder)
+        (self.folder / "args.json").write_text(json.dumps(about, indent=1))
+
+    def start_wandb(self) -> None:
+        """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+        import wandb
+
+        folder = self.folder.resolve()
+        wandb.init(
+            project=self.args.wandb_project_name,
+            entity=self.args.wandb_entity,
+            id=folder.name,
+            name=folder.name,
+            dir=folder.parent,
+            config=asdict(self.args),
+            sync_tensorboard=True,
+            resume="allow",
+        )
 
     def on_signal(self, signum: int, _frame: object) -> None:
-        self.exit_code = 128 + signum
+        """Lets the iteration end; the same signal once more has its usual effect, at once."""
+        self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
+        if self.step == self.total_steps:  # in the evaluation; nothing is left to be saved
+            sys.exit(self.signal_exit_code)
         print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
-    def write(self, values: dict[str, float], step: int) -> None:
-        summary = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self.writer.file_writer.add_summary(Summary(value=summary), step)
+    def write(self, metrics: dict[str, float], step: int) -> None:
+        """Writes all metrics in one event, which is faster than an add_scalar for each."""
+        values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
+        self.writer.file_writer.add_summary(Summary(value=values), step)
 
-    def episodes(self, infos: dict[str, Any], step: int) -> None:
-        for i in np.flatnonzero(infos["_episode"]) if "_episode" in infos else ():
-            self.ended.append((step, infos["episode"]["r"][i], infos["episode"]["l"][i]))
+    def log_episodes(self, infos: dict[str, Any], step: int, players: int = 1) -> None:
+        """Takes note of the episodes that ended in a step.
 
-    def scalars(self, stats: list, explained_variance: float, step: int) -> None:
-        values = {k: torch.stack([s[k] for s in stats]).mean().item() for k in stats[0]}
-        good = np.isfinite([*values.values(), *(p.sum().item() for p in self.agent.parameters())])
-        fail_if(not good.all(), f"diverged at step {step}: {values}", exit_code=1)
-        values["losses/explained_variance"] = explained_variance
-        values["charts/learning_rate"] = self.optimizer.param_groups[0]["lr"]
+        players: where there are several, rows are in turn those of the first, the second, ...
+        """
+        if "_episode" not in infos:
+            return
+        returns = infos["episode"]["r"]
+        lengths = infos["episode"]["l"]
+        for i in np.flatnonzero(infos["_episode"]):
+            player = f"-player{i % players}" if players > 1 else ""  # ends the metrics' names
+            self.episodes.append((step, player, float(returns[i]), int(lengths[i])))
+
+    def log(
+        self, stats: list[dict[str, Tensor]], explained_variance: float, optimizer: Any, step: int
+    ) -> None:
+        """Writes the means of an iteration's statistics and the episodes that ended in it.
+
+        Ends the program with exit code 1 if a mean is not finite; the last checkpoint stays.
+        """
+        self.exit_code = self.signal_exit_code
+        self.step = step
+        metrics = {name: torch.stack([s[name] for s in stats]).mean().item() for name in stats[0]}
+        if not np.isfinite(list(metrics.values())).all():
+            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+        if not self.writes:
+            return
+        metrics["losses/explained_variance"] = explained_variance
+        metrics["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
         now = time.monotonic()
-        self.clock = self.clock or (now, step)  # the first iteration, which compiles, is left out
-        sps = (step - self.clock[1]) / max(now - self.clock[0], 1e-9)
-        for i, (when, score, length) in enumerate(self.ended):  # all players of a game, in order
-            who = f"-player{i % self.agent.players}"
-            results = {"charts/episodic_return": score, "charts/episodic_length": length}
-            self.write({name + who: result for name, result in results.items()}, when)
-        if self.ended:
-            returns = [float(score) for _, score, _ in self.ended]
-            self.writer.add_histogram("charts/episodic_returns", np.array(returns), step, bins=30)
-            lengths = [float(length) for _, _, length in self.ended]
-            self.recent, self.ended = (self.recent + lengths)[-100:], []
-        self.write(values | ({"charts/SPS": sps} if sps else {}), step)
-        for film in set(self.run_dir.glob("videos/*/*.mp4")) - self.films if self.wandb else ():
-            self.films.add(film)
-            self.wandb.log({"videos": self.wandb.Video(str(film), format="mp4")})
-        total, live = self.args.num_iterations * self.args.batch_size, sys.stdout.isatty()
-        if sps and (step == total or now - self.printed > (0.2 if live else 10)):
-            self.printed, left = now, (total - step) / sps / 60
-            line = f"{step / total:4.0%}  step {step:,}  {sps:,.0f} steps/s  {left:.1f} min left"
-            line += f"  length {np.mean(self.recent or [np.nan]):.1f}"
-            print(f"\r{line}\x1b[K" if live else line, end="" if live else "\n", flush=True)
+        if self.first_log is None:
+            self.first_log = (now, step)  # the first iteration, which may compile, is left out
+        else:
+            first_time, first_step = self.first_log
+            self.steps_per_second = (step - first_step) / (now - first_time)
+            metrics["charts/SPS"] = self.steps_per_second
+        self.write_episodes(step)
+        self.write(metrics, step)
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+            self.progress.set_postfix_str(recent, refresh=False)
+        self.progress.update(step - self.progress.n)
+        if self.args.track:
+            self.upload_films()
 
-    def checkpoint(self, iteration: int, step: int) -> bool:  # saves if due; is it time to stop?
-        stop, last = self.exit_code != 0, self.args.num_iterations
-        due = iteration == last or iteration % (self.args.checkpoint_every or last) == 0
-        if stop or due:
-            state: dict[str, Any] = {"script": Path(__file__).name, "args": asdict(self.args)}
-            state |= {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict()}
-            gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-            state |= {"rng": [torch.get_rng_state(), *gpus]}
-            state |= {"iteration": iteration, "global_step": step, "recent": self.recent}
-            if self.args.keep_checkpoints:  # small: training cannot go on from these
-                kept = {name: state[name] for name in ("script", "args", "agent", "global_step")}
-                torch.save(kept, self.run_dir / "checkpoint.tmp")
-                os.replace(self.run_dir / "checkpoint.tmp", self.run_dir / f"checkpoint-{step}.pt")
-            torch.save(state, self.run_dir / "checkpoint.tmp")  # aside, so that a kill at any
-            self.writer.flush()
-            os.replace(self.run_dir / "checkpoint.tmp", self.run_dir / "checkpoint.pt")  # instant
-        return stop
+    def write_episodes(self, step: int) -> None:
+        """Writes the new episodes, each at the step that it ended in."""
+        for end, player, episodic_return, length in self.episodes:
+            metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
+            self.write({name + player: x for name, x in metrics.items()}, end)
+            self.recent.append([episodic_return, length])
+        if self.episodes:
+            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
+            self.writer.add_histogram("charts/episodic_returns", returns, step, bins=30)
+        self.recent = self.recent[-100:]
+        self.episodes = []
 
-    def finish(self, step: int) -> int:  # evaluates and keeps the agent; returns the exit code
-        if not self.exit_code:
-            returns = evaluate(self.agent, self.args, self.run_dir / "videos/evaluation")
-            for i, (score, length) in enumerate(returns.mean(0).T if len(returns) else ()):
-                who, line = f"-player{i}", f"evaluation: player {i}: return {score:.1f}, "
-                self.write({f"eval/episodic_return{who}": score}, step)
-                self.write({f"eval/episodic_length{who}": length}, step)
-                print("\n" * (i == 0) + line + f"length {length:.1f}")
-            shutil.copy(self.run_dir / "checkpoint.pt", self.run_dir / "agent.pt")
-            self.writer.close()
-        return self.exit_code
+    def upload_films(self) -> None:
+        """Sends the films that are new to Weights & Biases."""
+        import wandb
 
+        films = set(self.folder.glob("videos/*/*.mp4"))
+        for film in films - self.films:
+            wandb.log({"videos": wandb.Video(str(film), format="mp4")})
+        self.films = films
 
-def setup_torch(args: Args) -> torch.device:
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(args.seed)
-    torch.backends.cudnn.deterministic = args.torch_deterministic
-    torch.set_num_threads(args.torch_threads)
-    if sys.platform == "linux":  # freed memory is kept: fresh pages cost as much as convolutions
-        for option, value in ((-4, 0), (-1, -1)):  # M_MMAP_MAX, M_TRIM_THRESHOLD
-            ctypes.CDLL(None).mallopt(option, value)
-    auto = "cuda" if args.cuda and torch.cuda.is_available() else "cpu"
-    return torch.device(auto if args.device == "auto" else args.device)
+    def finish(self, results: dict[str, Array]) -> None:
+        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
+        self.progress.close()
+        print(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        for name, x in results.items():
+            if len(x):
+                self.write({f"eval/{name}": x.mean()}, self.step)
+                shown = name.removeprefix("episodic_")
+                print(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+        if self.args.track:
+            self.upload_films()
+        shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
+        self.writer.close()
 
 
-def compiled(function: Any) -> Any:
-    torch._dynamo.config.trace_autograd_ops = True  # loss.backward() becomes part of the graph
-    cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
-    return torch.compile(function, options={"cpp_wrapper": cpu})
+def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: int) -> bool:
+    """Saves a checkpoint every so many iterations, after the last one and before the run stops.
+
+    Returns whether it did.
+    """
+    last = run.args.num_iterations
+    every = run.args.checkpoint_every or last
+    due = iteration % every == 0 or iteration == last or run.exit_code
+    if not (due and run.writes):
+        return False
+    state = {
+        "script": SCRIPT.name,
+        "args": asdict(run.args),
+        "agent": agent.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "rng": random_states(),
+        "iteration": iteration,
+        "global_step": step,
+        "recent": run.recent,
+    }
+    # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+    aside = run.folder / "checkpoint.tmp"
+    torch.save(state, aside)
+    run.writer.flush()
+    os.replace(aside, run.folder / "checkpoint.pt")
+    return True
 
 
-@torch.no_grad()
-def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> Array:
-    """Plays `eval_episodes` games, filmed with --capture-video: (games, 2: r and l, players)."""
-    envs, device = make_envs(replace(args, num_envs=1), videos), next(agent.parameters()).device
-    obs, returns = envs.reset(seed=args.seed + 1_000_000)[0], list[Array]()
-    while len(returns) < args.eval_episodes:
-        action = agent.get_action(agent.features(torch.from_numpy(obs).to(device)), greedy)
-        obs, _, _, _, infos = envs.step(action.cpu().numpy())
-        returns += [np.stack([infos["episode"][k] for k in "rl"])] if "episode" in infos else []
-    envs.close()
-    return np.array(returns)
-
-
-def load(file: Path) -> dict[str, Any]:  # executes nothing that is in the file
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
     try:
-        assert file.read_bytes()[:2] == b"PK", "not an archive of torch.save"
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])
-        assert state["script"] == Path(__file__).name, f"written by {state['script']}"
-    except Exception as error:
-        fail_if(True, f"{file} is not a checkpoint that can be used here: {error!r:.70}")
+        script = state["script"]
+    except Exception as error:  # whatever torch makes of a damaged file or somebody else's
+        refuse(f"{file} is not a checkpoint that can be used here: {error!r:.70}")
+    if script != SCRIPT.name:
+        refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
     return state
 
 
-def check(args: Args) -> None:  # what cannot work ends in one line; nothing has been written yet
-    bounds = dict.fromkeys(("learning_rate", "clip_coef", "max_grad_norm"), 1e-9)
-    bounds |= dict.fromkeys(("seed", "checkpoint_every", "eval_episodes", "gamma", "gae_lambda"), 0)
-    ones = "num_envs num_steps num_minibatches update_epochs torch_threads video_every"
-    for name, least in (bounds | dict.fromkeys(ones.split(), 1)).items():
-        fail_if(not getattr(args, name) >= least, f"--{name.replace('_', '-')} starts at {least}")
-    fail_if(max(args.gamma, args.gae_lambda) > 1, "--gamma and --gae-lambda must be at most 1")
-    fail_if(args.batch_size % args.num_minibatches, "--num-minibatches must divide the batch size")
-    fail_if(args.num_iterations < 1, f"--total-timesteps is below one batch, {args.batch_size}")
-    fail_if(args.compile and not shutil.which("g++"), "--compile needs g++: apt install g++")
+def random_states() -> list[Tensor]:
+    """State of the CPU's random numbers, then of each GPU's that is in use."""
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *gpus]
+
+
+def set_random_states(states: list[Tensor]) -> None:
+    """Goes on from what random_states returned; there may be fewer GPUs now."""
+    torch.set_rng_state(states[0])
+    torch.cuda.set_rng_state_all(states[1 : 1 + torch.cuda.device_count()])
+
+
+def setup_torch(args: Args) -> torch.device:
+    """Sets threads and determinism; returns the device that is meant by --device and --cuda."""
+    torch.set_num_threads(args.torch_threads)
+    torch.backends.cudnn.deterministic = args.torch_deterministic
+    if args.device != "auto":
+        return torch.device(args.device)
+    return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
+
+
+def compiled(function: Any) -> Any:
+    """torch.compile, with the backward pass as a part of the graph."""
+    torch._dynamo.config.trace_autograd_ops = True
+    on_cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
+    return torch.compile(function, options={"cpp_wrapper": on_cpu})
+
+
+def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
+    """Zeros for `shape` elements of a space: (*shape, *space.shape), of the space's type."""
+    return np.zeros((*shape, *space.shape), space.dtype)
+
+
+def video_folder(run_dir: Path) -> Path:
+    """A new one each time: a resumed run must not overwrite its films."""
+    return run_dir / "videos" / time.strftime("%Y%m%d-%H%M%S")
+
+
+def refuse(message: str, exit_code: int = 2) -> NoReturn:
+    """Ends the program with one line: for input that is known not to work."""
+    print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
+    """Refuses environments with spaces of other types, and names the script that is for them."""
+    action_space, obs_space = envs.single_action_space, envs.single_observation_space
+    if not isinstance(action_space, actions):
+        script = SCRIPT_FOR.get(type(action_space).__name__, "ppo_multidiscrete.py")
+        refuse(f"{args.env_id} acts in {action_space}, see {script}")
+    if not isinstance(obs_space, observations):
+        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+    if np.any(getattr(action_space, "start", 0)):
+        refuse(f"{args.env_id} acts in {action_space}, this script needs actions that start at 0")
+    if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
+        refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
-        os.listdir(next(filter(Path.exists, (Path(args.runs_dir) / "run").absolute().parents)))
-        known = [name.replace("-v", "_v") for name in pettingzoo.parallel_registry]
-        games = [name.removeprefix("atari/") for name in known if name.startswith("atari/")]
-        near = ", ".join(get_close_matches(args.env_id, games) or games)
-        fail_if(args.env_id not in games, f"PettingZoo has no {args.env_id}; it has {near}")
-        envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
-        torch.from_numpy(np.zeros(1, envs.single_observation_space.dtype)).to(setup_torch(args))
-        uneven = args.num_envs % envs.players
-        fail_if(uneven, f"--num-envs must be a multiple of the game's {envs.players} players")
-        blind = args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", [])
-        online = args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled")
-        fail_if(online and not __import__("wandb").login(prompt=False), "--track: run wandb login")
-    except Exception as error:
-        fail_if(True, f"{args.env_id}, --device {args.device}: {error}"[:300])
-    fail_if(blind, f"--capture-video: {args.env_id} cannot render rgb_array")
-    action, obs, who = envs.single_action_space, envs.single_observation_space, args.env_id
-    scripts = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}
-    script = scripts.get(type(action).__name__, "ppo_multidiscrete.py")
-    fail_if(script != "ppo.py", f"{who} acts in {action}, see {script}")
-    fits = isinstance(obs, gym.spaces.Box) and not np.any(getattr(action, "start", 0))
-    fail_if(not fits, f"{who} has {obs}, {action}: needs a Box, and actions that start at 0")
+        torch.from_numpy(zeros_of(obs_space, (1,))).to(setup_torch(args))
+    except (AssertionError, RuntimeError, TypeError) as error:  # no such device, or no such type
+        refuse(f"--device {args.device}: {error}"[:300])
 
 
-def fail_if(problem: object, message: str, exit_code: int = 2) -> None:
-    if problem:
-        print(f"{Path(__file__).name}: {' '.join(message.split())}", file=sys.stderr)
-        sys.exit(exit_code)
+def check(args: Args) -> None:
+    """Refuses flags that cannot work; nothing has been written yet."""
+    at_least = {
+        "learning_rate": 1e-9,
+        "clip_coef": 1e-9,
+        "max_grad_norm": 1e-9,
+        "gamma": 0,
+        "gae_lambda": 0,
+        "seed": 0,
+        "checkpoint_every": 0,
+        "eval_episodes": 0,
+        "num_envs": 1,
+        "num_steps": 1,
+        "num_minibatches": 1,
+        "update_epochs": 1,
+        "torch_threads": 1,
+        "video_every": 1,
+    }
+    for name, bound in at_least.items():
+        if not getattr(args, name) >= bound:  # so that NaN is refused, too
+            refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    if max(args.gamma, args.gae_lambda) > 1:
+        refuse("--gamma and --gae-lambda must be at most 1")
+    if args.num_envs * args.num_steps % args.num_minibatches:
+        refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.num_iterations < 1:
+        refuse(f"--total-timesteps is below one batch, {args.batch_size}")
+    if args.compile and not shutil.which("g++"):
+        refuse("--compile needs g++: apt install g++")
+    folder = Path(args.runs_dir).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    try:
+        check_envs(args)
+    except gym.error.Error as error:  # among others, that there is no such environment
+        refuse(f"--env-id {args.env_id}: {error}"[:300])
+    except ModuleNotFoundError as error:
+        refuse(f"--env-id {args.env_id}: {error}; `uv run {SCRIPT.name}` installs what it needs")
+    if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
+        import wandb
+
+        if not wandb.login(prompt=False):
+            refuse("--track: run wandb login")
+
+
+def unfinished_run(args: Args) -> str | None:
+    """Folder of the last run that this very command has started and not finished, if any."""
+    for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
+        try:
+            about = json.loads(file.read_text())
+            same = (about["script"], about["argv"]) == (SCRIPT.name, sys.argv[1:])
+        except (ValueError, KeyError, TypeError):
+            continue  # cut off, or not of a run
+        names = os.listdir(file.parent)
+        if same and "checkpoint.pt" in names and "agent.pt" not in names:
+            return str(file.parent)
+    return None
+
+
+def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
+    """The run's own flags, and over them those of the command line and of the machine at hand."""
+    before = checkpoint["args"]
+    kept = {"resume": args.resume}
+    kept |= {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
+    args = tyro.cli(Args, default=replace(before, **kept))
+    if args.env_id != before.env_id:
+        refuse(f"--resume keeps the run's --env-id, {before.env_id}")
+    if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:
+        refuse("--resume keeps the run's --num-envs x --num-steps, and its number of processes")
+    return args
+
+
+def main() -> int:
+    """Reads and checks the flags, and trains; returns the exit code."""
+    args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    checkpoint: dict[str, Any] = {}
+    if args.resume == "auto":
+        args.resume = unfinished_run(args)
+    if args.resume:
+        checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
+        args = resumed(args, checkpoint)
+    check(args)
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
+    folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
+    # Ignored until `Run` takes care of it, so that workers of --async-envs ignore it for good.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return train(args, Path(args.resume) if args.resume else folder, checkpoint)
 
 
 if __name__ == "__main__":
-    args, checkpoint = tyro.cli(Args, description=__doc__.splitlines()[0]), {}
-    if args.resume:
-        checkpoint = load(Path(args.resume) / "checkpoint.pt")
-        args = tyro.cli(Args, default=replace(old := checkpoint["args"], resume=args.resume))
-        changed = (args.env_id, args.batch_size) != (old.env_id, old.batch_size)
-        fail_if(changed, "--resume keeps the run's --env-id, and its --num-envs x --num-steps")
-    check(args)
-    name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    run_dir = Path(args.resume or Path(args.runs_dir) / name.replace("/", "-").replace(":", "-"))
-    if not args.resume:
-        run_dir.mkdir(parents=True)
-        shutil.copy(__file__, run_dir)
-        about = {"script": Path(__file__).name, "argv": sys.argv[1:], "args": asdict(args)}
-        versions = {m.__name__: m.__version__ for m in (gym, np, torch)} | {"python": sys.version}
-        about |= {"versions": versions, "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}"}
-        (run_dir / "args.json").write_text(json.dumps(about, indent=1))
-    sys.exit(train(args, run_dir, checkpoint))
+    sys.exit(main())
