@@ -656,7 +656,8 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
 
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
     """Refuses environments with spaces of other types, and names the script that is for them."""
-    action_space, obs_space = envs.single_action_space, envs.single_observation_space
+    action_space = envs.single_action_space
+    obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
         script = SCRIPT_FOR.get(type(action_space).__name__, "ppo_multidiscrete.py")
         refuse(f"{args.env_id} acts in {action_space}, see {script}")

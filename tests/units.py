@@ -8,9 +8,9 @@
     python tests/units.py check                      everything test_sync.py checks
 
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
-first method, a method, a banner section of `train`, the plumbing line, or another top-level
-statement. Comments above a definition belong to it. Units tile the file. They are compared without
-the blank lines that follow them: those depend on what comes next.
+first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
+its line and all that follows. Comments above a definition belong to it. Units tile the file. They
+are compared without the blank lines that follow them: those depend on what comes next.
 """
 
 import argparse
@@ -81,12 +81,10 @@ def _marks(tree: ast.Module, lines: list[str]) -> Iterator[tuple[int, str]]:
         first = _first_line(node, lines, end)
         plumbing = [n for n in range(end + 1, node.lineno) if PLUMBING.match(lines[n - 1])]
         if plumbing:
-            yield min(first, plumbing[0]), "plumbing line"
-            first = next(
-                n for n in range(plumbing[-1] + 1, node.lineno + 1) if lines[n - 1].strip()
-            )
+            yield min(first, plumbing[0]), "plumbing"
+            return
         name = _name(node, lines, is_first=end == 0)
-        if not (name == previous == "imports") or plumbing:
+        if not (name == previous == "imports"):
             yield first, name
         if isinstance(node, ast.ClassDef):
             yield from _method_marks(node, lines)
@@ -224,8 +222,7 @@ def check_pair(parent_source: str, child_source: str, row: Script) -> list[str]:
     report(row.adds - added, "is declared as added but is not a new unit")
     report(row.removes - removed, "is declared as removed but is not")
     a, b = by_name(parent_source), by_name(child_source)
-    moved = {"train: loop"} if row.loop_above != "rollout" else set()
-    if [n for n in a if n in b.keys() - moved] != [n for n in b if n in a.keys() - moved]:
+    if [n for n in a if n in b] != [n for n in b if n in a]:
         problems.append("the units it shares with its parent are in another order")
     if row.budget is not None:
         counts = line_changes(body(parent_source)[1], body(child_source)[1])
@@ -240,19 +237,19 @@ def check_pair(parent_source: str, child_source: str, row: Script) -> list[str]:
 def check_anatomy(source: str, row: Script) -> list[str]:
     """Banners and plumbing line in order; the line limits of the row."""
     names = [unit.name for unit in cut(source)]
-    lines, problems = split_lines(source), []
-    wanted = ["train", *(f"train: {banner}" for banner in BANNERS), "plumbing line"]
-    wanted.insert(wanted.index(f"train: {row.loop_above}"), "train: loop")
+    problems = []
+    wanted = ["train", *(f"train: {banner}" for banner in BANNERS), "plumbing"]
+    wanted.insert(wanted.index("train: rollout"), "train: loop")
     if [name for name in names if name in wanted] != wanted:
         found = [name for name in names if name in wanted]
         problems.append(f"the anatomy is {found}, it must be {wanted}")
     if row.limits is not None and not problems:
-        plumbing = next(unit.first for unit in cut(source) if unit.name == "plumbing line")
+        above = "".join(unit.text for unit in cut(source) if unit.name != "plumbing")
+        written = sum(bool(line.strip()) for line in split_lines(above))
         loop = iteration_loop(ast.parse(source))
         assert loop is not None, "the anatomy has a loop"
         counts = {
-            "lines above the plumbing line": (plumbing - 1, row.limits.above_plumbing),
-            "lines": (len(lines), row.limits.total),
+            "written lines above the plumbing": (written, row.limits.above_plumbing),
             "lines in the loop body": ((loop.end_lineno or 0) - loop.lineno, row.limits.loop),
         }
         problems += [
