@@ -66,7 +66,7 @@ class Args:
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue; auto: the last one of this command, if any
+    resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
@@ -602,6 +602,9 @@ class Run:
             first_time, first_step = self.first_log
             self.steps_per_second = (step - first_step) / (now - first_time)
             metrics["charts/SPS"] = self.steps_per_second
+        if self.episodes:
+            metrics["charts/avg_episodic_return"] = float(np.mean([e[2] for e in self.episodes]))
+            metrics["charts/avg_episodic_length"] = float(np.mean([e[3] for e in self.episodes]))
         self.write_episodes(step)
         self.write(metrics, step)
         if self.recent:

@@ -69,7 +69,7 @@ class Args:
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue; auto: the last one of this command, if any
+    resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     keep_checkpoints: bool = False  # keep the weights of every checkpoint, for league.py
     eval_episodes: int = 10  # episodes played by the trained agent

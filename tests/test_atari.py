@@ -91,7 +91,7 @@ class Game(gym.Env):
 
 def test_no_op_reset_waits_1_to_30_frames():
     game = Game()
-    env = script.StartWith(game, [[0] * n for n in range(1, 31)])
+    env = script.NoopReset(game)
     env.reset(seed=0)
     for _ in range(299):
         env.reset()
@@ -100,11 +100,33 @@ def test_no_op_reset_waits_1_to_30_frames():
     assert all(action == 0 for actions in game.actions for action in actions)
 
 
-def test_start_that_ends_the_game_begins_anew():
+def test_no_ops_that_end_the_game_begin_anew():
     game = Game()
     game.ends = 3
-    obs, _ = script.StartWith(game, [[0, 0, 0, 1]]).reset(seed=0)
-    assert game.actions == [[0, 0, 0], [1]] and obs[0, 0, 0] == 1
+    env = script.NoopReset(game)
+    remainders = set()
+    for seed in range(20):
+        game.actions.clear()
+        obs, _ = env.reset(seed=seed)
+        *ended, last = [len(actions) for actions in game.actions]
+        assert set(ended) <= {3}
+        assert obs[0, 0, 0] == last < 3
+        remainders.add(last)
+    assert remainders == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("ends", "actions", "shown"),
+    [(40, [[1, 2]], 2), (2, [[1, 2], []], 0), (1, [[1], [2], []], 0)],
+    ids=["neither", "second", "both"],
+)
+def test_fire_and_the_next_button_begin_a_life(ends: int, actions: list[list[int]], shown: int):
+    """Where one of them ends the game, a new one begins."""
+    game = Game()
+    game.ends = ends
+    obs, _ = script.FireReset(game).reset(seed=0)
+    assert game.actions == actions
+    assert obs[0, 0, 0] == shown
 
 
 def test_life_is_an_episode_and_the_game_goes_on():
@@ -215,22 +237,29 @@ def test_bf16_rounds_the_convolutions():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="done for Linux's allocator alone")
-def test_freed_memory_is_kept():
-    """After some tensors of 64 MB the next one has pages of theirs: none needs to be cleared."""
+def test_freed_memory_is_kept(tmp_path: Path):
+    """In a run, after some tensors of 64 MB the next one has pages of theirs: none is cleared."""
     program = """
-import resource, torch
-from scripts import load_script
+import resource
+import sys
+from pathlib import Path
+
+import torch
+from scripts import load_script, train
+
 script = load_script("ppo_atari.py")
-script.setup_torch(script.Args(torch_threads=1))
+flags = {"num_envs": 2, "num_steps": 8, "total_timesteps": 16, "torch_threads": 1}
+train(script, Path(sys.argv[1]), **flags)
 for _ in range(20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(16_000_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     here = Path(__file__).parent
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", program, str(tmp_path)]
     run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-    assert int(run.stdout) < 100, run.stderr  # 15,625 pages of 4 KiB
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.splitlines()[-1]) < 100  # 15,625 pages of 4 KiB
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -124,10 +124,10 @@ class Spy:
             self.ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
             return ppo_loss(newlogprob, *arguments)
 
-        def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, args: Any) -> Any:
+        def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, *arguments: Any) -> Any:
             self.mb_inds.append(mb_inds.clone())
             self.batches.append({name: rows.clone() for name, rows in batch.items()})
-            return backward(agent, batch, mb_inds, args)
+            return backward(agent, batch, mb_inds, *arguments)
 
         monkeypatch.setattr(script.Agent, "features", spy_features)
         monkeypatch.setattr(script, "ppo_loss", spy_loss)
@@ -187,18 +187,34 @@ def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_
     assert all(torch.equal(~v, s) for v, s in pairs)
 
 
+def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(spy: Spy, tmp_path: Path):
+    args = script.Args(**SHORT, eval_episodes=4)
+    script.evaluate(make_agent(), args, tmp_path)
+    assert not spy.calls[0][1].any()
+    for before, after in pairwise(spy.calls):
+        torch.testing.assert_close(after[1], before[4])
+    # The reset step shows an episode's last and brightest frame.
+    shown = torch.stack([call[0][0, 0, 0, 0] for call in spy.calls])
+    starts = torch.stack([call[2][0, 0] for call in spy.calls])
+    assert starts.sum() == 3
+    assert torch.equal(starts[1:], shown[:-1] >= 240)
+
+
 # ------ learning ------
 @pytest.mark.parametrize(("name", "least", "most"), [("_lstm", 0.85, 1.0), ("", 0.3, 0.7)])
 def test_only_with_a_memory_is_recall_learned(name: str, least: float, most: float, tmp_path: Path):
-    """Mean of the last 100 episodes; half of them are won by guessing.
+    """Mean of the last 100 episodes, and of the evaluation; half of them are won by guessing.
 
     With these flags and 30,000 steps seeds 1 and 2 ended at 1.00 with the LSTM, and at 0.5 without.
     """
     flags = {"learning_rate": 1e-3, "num_envs": 16, "num_steps": 32, "clip_coef": 0.2}
     flags |= {"total_timesteps": 24_000, "torch_threads": 1, "env_id": "arcade:Recall-v0"}
-    run = train(load_script(f"ppo_atari{name}.py"), tmp_path, **flags)
-    returns = [value for _, value in run.scalars()["charts/episodic_return"]]
+    run = train(load_script(f"ppo_atari{name}.py"), tmp_path, **flags, eval_episodes=100)
+    scalars = run.scalars()
+    returns = [value for _, value in scalars["charts/episodic_return"]]
     assert least < np.mean(returns[-100:]) <= most
+    ((_, evaluation),) = scalars["eval/episodic_return"]
+    assert least < evaluation <= most
 
 
 # ------ command line ------

@@ -50,7 +50,7 @@ else:
 threads = os.environ.get("OMP_NUM_THREADS", "unset")
 with open(folder / "starts.txt", "a") as file:
     print(*sys.argv[1:], f"OMP={threads}", file=file)
-print(" 42% | step 42 of 100", flush=True)
+print(" 42%  42.0 steps  1.00 steps/s  00:58 left, return 7.0, length 7", flush=True)
 if args.env_id.startswith("Fail"):
     print("\\n".join(f"line {n}" for n in range(50)))
     sys.exit("RuntimeError: the loss is not finite")

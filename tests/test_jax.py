@@ -19,7 +19,7 @@ import command
 import numpy as np
 import pytest
 import torch
-from scripts import Run, load_script, train
+from scripts import Run, events, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -434,17 +434,19 @@ def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp
     ends += [(20 + step, env, t) for step, env, t in ends]
     assert scalars["charts/episodic_return"] == [(s, t + 10.0 * env) for s, env, t in ends]
     assert scalars["charts/episodic_length"] == [(s, t) for s, _, t in ends]
-    mean = np.mean([t + 10.0 * env for _, env, t in ends[:4]])
-    assert scalars["charts/avg_episodic_return"] == [(20, mean), (40, mean)]
-    assert scalars["charts/avg_episodic_length"] == [(20, 4.5), (40, 4.5)]
+    histograms = events(run.folder).Histograms("charts/episodic_returns")
+    assert [(h.step, h.histogram_value.num) for h in histograms] == [(20, 4), (40, 4)]
+    recent = [[t + 10.0 * env, t] for _, env, t in ends]
+    assert state_of(run.folder)["recent"] == recent
 
 
-def test_no_average_without_a_game(watched: None, tmp_path: Path):
+def test_nothing_is_reported_without_a_game(watched: None, tmp_path: Path):
     for script in SCRIPTS:
         folder = tmp_path / script.__name__
         folder.mkdir()
         run = train(script, folder, **(TINY | {"num_steps": 1}), total_timesteps=2)
         assert not {name for name in run.scalars() if "episodic" in name}
+        assert not events(run.folder).Tags()["histograms"]
 
 
 def test_scan_is_the_loop(watched: None, tmp_path: Path):
@@ -467,7 +469,7 @@ def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_pat
     flags: dict[str, Any] = TINY | {"anneal_lr": False}
     uninterrupted = train(script, whole, **flags, total_timesteps=80)
     train(script, parts, **flags, total_timesteps=40)
-    checkpoint = script.load(parts / "checkpoint.pt")
+    checkpoint = script.load_checkpoint(parts / "checkpoint.pt")
     assert script.train(uninterrupted.args, parts, checkpoint) == 0
     for part in ("agent", "moments"):
         same(state_of(whole)[part], state_of(parts)[part])
@@ -549,7 +551,7 @@ def test_command_line(name: str, tmp_path: Path):
     process.send_signal(signal.SIGINT)
     code, stdout, stderr = command.finish(process, 100)
     assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
-    assert "compiling... " in stdout
+    assert re.search(r"^ *\d+%.* steps", stdout, re.MULTILINE), stdout
     step = state_of(folder)["global_step"]
     assert step > 0 and step % 16 == 0 and not (folder / "agent.pt").exists()
     flags = ["--total-timesteps", step + 32, "--eval-episodes", 1, "--capture-video"]
@@ -611,7 +613,7 @@ def test_what_is_no_checkpoint_is_refused(
     state |= {"args": dataclasses.asdict(script.Args())}
     file, save = tmp_path / "checkpoint.pt", serialization.msgpack_serialize
     file.write_bytes(save(state))
-    assert script.load(file)["args"] == script.Args()
+    assert script.load_checkpoint(file)["args"] == script.Args()
     contents = {
         "empty": b"",
         "cut": save(state)[:-5],
@@ -628,7 +630,7 @@ def test_what_is_no_checkpoint_is_refused(
     else:
         file.write_bytes(contents[kind])
     with pytest.raises(SystemExit) as refused:
-        script.load(file)
+        script.load_checkpoint(file)
     stderr = capsys.readouterr().err
     assert refused.value.code == 2 and stderr.count("\n") == 1
     assert "is not a checkpoint that can be used here" in stderr
@@ -652,7 +654,7 @@ def test_a_kill_while_saving_leaves_the_old_checkpoint(
     train(script, tmp_path, **TINY, total_timesteps=20)
     good, checkpoint = (tmp_path / "checkpoint.pt").read_bytes(), {}
     shutil.copy(tmp_path / "checkpoint.pt", tmp_path / "copy")
-    checkpoint = script.load(tmp_path / "copy")
+    checkpoint = script.load_checkpoint(tmp_path / "copy")
     write = Path.write_bytes
 
     def killed(path: Path, data: bytes) -> int:

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -32,7 +33,7 @@ MASK = torch.tensor([1, 1, 0, 1, 1, 0, 1, 0, 1, 0], dtype=torch.bool)
 BOTH = pytest.mark.parametrize("script", (plain, masking), ids=NAMES)
 
 
-def make_agent(script: ModuleType, nvec: list[int] | None = None, mask: Any = True) -> Any:
+def make_agent(script: ModuleType, nvec: list[int] | None = None) -> Any:
     """An agent that observes four numbers, with weights far from the small initial ones."""
     torch.manual_seed(0)
     actions = gym.spaces.MultiDiscrete(nvec or NVEC)
@@ -40,15 +41,17 @@ def make_agent(script: ModuleType, nvec: list[int] | None = None, mask: Any = Tr
     agent = script.Agent(SimpleNamespace(**spaces, single_action_space=actions))
     agent.actor[-1].weight.data.normal_()
     agent.actor[-1].bias.data.normal_()
-    if script is masking:
-        agent.masks = torch.as_tensor(mask)
     return agent
 
 
-def categoricals(agent: Any, x: Tensor, nvec: list[int], mask: Any = True) -> list[Categorical]:
+def all_valid(script: ModuleType, rows: int, nvec: list[int]) -> dict[str, Tensor]:
+    """The argument `mask` with which nothing is masked, of the agent that has one."""
+    return {"mask": torch.ones(rows, sum(nvec), dtype=torch.bool)} if script is masking else {}
+
+
+def categoricals(agent: Any, x: Tensor, nvec: list[int]) -> list[Categorical]:
     """torch's own distribution of each component."""
-    logits = agent.actor(x).where(torch.as_tensor(mask), -torch.inf)
-    return [Categorical(logits=part) for part in logits.split(nvec, -1)]
+    return [Categorical(logits=part) for part in agent.actor(x).split(nvec, -1)]
 
 
 # ------ the distribution ------
@@ -58,25 +61,25 @@ def test_log_probability_entropy_and_value(script: ModuleType, nvec: list[int]):
     agent, x = make_agent(script, nvec), 3 * torch.randn(200, 4)
     assert agent.actor[-1].out_features == sum(nvec)
     action = torch.stack([torch.randint(n, (200,)) for n in nvec], -1)
-    logprob, entropy, value = agent.get_logprob_entropy_value(x, action)
+    valid = all_valid(script, 200, nvec)
+    logprob, entropy, value = agent.get_logprob_entropy_value(x, action, **valid)
     parts = categoricals(agent, x, nvec)
     expected = sum(part.log_prob(a) for part, a in zip(parts, action.T, strict=True))
     torch.testing.assert_close(logprob, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, sum(part.entropy() for part in parts), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(value, agent.critic(x)[:, 0])
     best = torch.stack([part.probs.argmax(-1) for part in parts], -1)
-    assert torch.equal(agent.get_action(x, greedy=True), best)
+    assert torch.equal(agent.get_action(x, greedy=True, **valid), best)
 
 
 @BOTH
 def test_actions_are_sampled_from_the_product_of_the_components(script: ModuleType):
     agent, samples = make_agent(script), 60_000
-    agent.actor[
-        -1
-    ].weight.data.zero_()  # the biases alone: no probability is too small to be tested
+    # The biases alone: no probability is too small to be tested.
+    agent.actor[-1].weight.data.zero_()
     x = torch.randn(1, 4)
     with torch.inference_mode():
-        actions = agent.get_action(x.expand(samples, 4))
+        actions = agent.get_action(x.expand(samples, 4), **all_valid(script, samples, NVEC))
     assert actions.shape == (samples, 3) and actions.dtype == torch.int64
     first, second, third = (part.probs[0].detach() for part in categoricals(agent, x, NVEC))
     joint = torch.einsum("a,b,c->abc", first, second, third).flatten()
@@ -102,12 +105,13 @@ def test_components_in_rows_and_columns(script: ModuleType, tmp_path: Path):
     """An action space of two dimensions: the largest entries pay most."""
     flags = LEVERS | {"env_id": "levers:Levers2D-v0", "total_timesteps": 48 * 40}
     agent = train(script, tmp_path, **flags, ent_coef=0.0).agent()
-    if script is masking:
-        agent.masks = torch.ones(1, 10, dtype=torch.bool)
-    action = agent.get_action(torch.ones(1, 2), greedy=True)
+    nvec = [2, 3, 4, 1]
+    x = torch.ones(1, 2)
+    valid = all_valid(script, 1, nvec)
+    action = agent.get_action(x, greedy=True, **valid)
     assert action.tolist() == [[[1, 2], [3, 0]]]
-    logprob, _, _ = agent.get_logprob_entropy_value(torch.ones(1, 2), action)
-    parts = categoricals(agent, torch.ones(1, 2), [2, 3, 4, 1])
+    logprob, _, _ = agent.get_logprob_entropy_value(x, action, **valid)
+    parts = categoricals(agent, x, nvec)
     expected = sum(part.log_prob(a) for part, a in zip(parts, action.flatten(), strict=True))
     torch.testing.assert_close(logprob, expected)
     assert logprob.exp() > 0.5  # learned
@@ -115,10 +119,10 @@ def test_components_in_rows_and_columns(script: ModuleType, tmp_path: Path):
 
 # ------ masks ------
 def test_masked_distribution_is_torchs_over_the_valid_actions():
-    agent, x = make_agent(masking, mask=MASK.expand(200, 10)), 3 * torch.randn(200, 4)
+    agent, x = make_agent(masking), 3 * torch.randn(200, 4)
     valid = [part.nonzero()[:, 0] for part in MASK.split(NVEC)]
     action = torch.stack([part[torch.randint(len(part), (200,))] for part in valid], -1)
-    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action)
+    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action, MASK.expand(200, 10))
     expected, entropies = torch.zeros(200), torch.zeros(200)
     logits = agent.actor(x).split(NVEC, -1)
     for part, choices, chosen in zip(logits, valid, action.T, strict=True):
@@ -132,11 +136,12 @@ def test_masked_distribution_is_torchs_over_the_valid_actions():
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30], ids=str)
 def test_masked_actions_have_no_probability_and_get_no_gradient(scale: float):
     """Exactly, however great the logits of the invalid actions are; and nothing becomes NaN."""
-    agent = make_agent(masking, mask=MASK.expand(500, 10))
+    agent = make_agent(masking)
+    mask = MASK.expand(500, 10)
     bias = agent.actor[-1].bias
     bias.data = torch.where(MASK, bias.data, scale)
     x = torch.randn(500, 4)
-    probs = agent.cut(agent.actor(x)).softmax(-1)  # (batch, components, max n)
+    probs = agent.by_component(agent.actor(x), mask).softmax(-1)  # (batch, components, max n)
     for component, part in enumerate(MASK.split(NVEC)):
         n = len(part)
         assert (probs[:, component, :n][:, ~part] == 0).all()
@@ -144,10 +149,10 @@ def test_masked_actions_have_no_probability_and_get_no_gradient(scale: float):
         assert (probs[:, component, n:] == 0).all()
     torch.testing.assert_close(probs.sum(-1), torch.ones(500, 3))
     for greedy in (False, True):
-        action = agent.get_action(x, greedy)
+        action = agent.get_action(x, mask, greedy)
         chosen = action + torch.tensor([0, 2, 7])
         assert MASK[chosen].all()
-    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action)
+    logprob, entropy, _ = agent.get_logprob_entropy_value(x, action, mask)
     assert logprob.isfinite().all() and entropy.isfinite().all()
     (logprob * torch.randn(500)).sum().backward(retain_graph=True)
     entropy.sum().backward()
@@ -323,16 +328,24 @@ def refused(
 
 # ------ Gym-µRTS ------
 @BOTH
-@pytest.mark.parametrize("missing", ["java", "gym_microrts"])
-def test_what_gym_microrts_needs_is_named(
-    missing: str,
-    script: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_java_that_is_missing_is_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(script.shutil, "which", lambda name: name != missing)
-    monkeypatch.setattr(script, "find_spec", lambda name: name != missing)
-    needs = r"apt install default-jre.* and gym-microrts \(uv run installs it\)"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    needs = "Gym-µRTS needs Java: apt install default-jre"
+    refused(script, script.Args(cuda=False), needs, capsys)
+
+
+@BOTH
+def test_gym_microrts_that_is_missing_is_named(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setitem(sys.modules, "gym_microrts", None)
+    # What the environment sets for Gym-µRTS is undone.
+    monkeypatch.setitem(sys.modules, "gym", gym)
+    monkeypatch.setattr(np, "int", np.int8, raising=False)
+    needs = f"gym_microrts.*; `uv run {script.SCRIPT.name}` installs what it needs"
     refused(script, script.Args(cuda=False), needs, capsys)
 
 

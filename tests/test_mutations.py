@@ -205,19 +205,19 @@ MUTATIONS: dict[str, list[Mutation]] = {
             RESETS,
             "learned from",
             "test_train.py invalid_ones",
-            {"valid, last_done = ~done[:-1], done[-1:]": "valid = np.ones_like(done[:-1])"},
+            {"valid = ~done[:-1]": "valid = np.ones_like(done[:-1])"},
         ),
         Mutation(
             RESETS,
             "the last step left out instead",
             "test_train.py invalid_ones",
-            {"valid, last_done = ~done[:-1],": "valid, last_done = ~done[1:],"},
+            {"valid = ~done[:-1]": "valid = ~done[1:]"},
         ),
         Mutation(
             RESETS,
             "forgotten where a rollout begins",
             "test_train.py invalid_ones",
-            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+            {"last_done = done[-1:]": "last_done = done[-1:] & False"},
         ),
     ],
     "ppo_continuous_action.py": [
@@ -343,38 +343,49 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "aux-4",
             "not masked",
             "test_multidiscrete.py masked_distribution or masked_actions",
-            {"logits.where(self.masks, lowest)": "logits.where(self.masks | True, lowest)"},
+            {"logits.where(mask, lowest)": "logits.where(mask | True, lowest)"},
         ),
         Mutation(
             "aux-4",
             "masked by a small logit",
             "test_multidiscrete.py masked_distribution or masked_actions",
-            {"logits.where(self.masks, lowest)": "logits.where(self.masks, -10.0)"},
+            {"logits.where(mask, lowest)": "logits.where(mask, -10.0)"},
         ),
         Mutation(
             "aux-4",
             "lowered, so that the gradient goes through",
             "test_multidiscrete.py masked_distribution or masked_actions",
-            {"logits.where(self.masks, lowest)": "(logits - 30.0 * ~self.masks)"},
+            {"logits.where(mask, lowest)": "(logits - 30.0 * ~mask)"},
         ),
         Mutation(
             "aux-4",
             "forgotten in the update",
-            "test_multidiscrete.py first_ratio or masked_distribution",
-            {
-                'agent.features(mb["obs"]), mb["masks"]': (
-                    'agent.features(mb["obs"]), mb["masks"] | True'
-                ),
-                "logits.where(self.masks, lowest)": "torch.where(self.masks, logits, lowest)",
-            },
+            "test_multidiscrete.py first_ratio",
+            {'mb["actions"], mb["masks"])': 'mb["actions"], mb["masks"] | True)'},
         ),
     ],
     "ppo_atari.py": [
         Mutation(
             "atari-1",
+            "no no-ops",
+            "test_atari.py Breakout-800-8",
+            {"env = NoopReset(env)": "pass"},
+        ),
+        Mutation(
+            "atari-1",
             "always one frame",
             "test_atari.py Breakout-800-8",
-            {"for n in range(1, 31)]": "for n in range(1, 2)]"},
+            {"np_random.integers(1, 31)": "np_random.integers(1, 2)"},
+        ),
+        Mutation(
+            "atari-1",
+            "a game that is over goes on",
+            "test_atari.py no_ops_that_end",
+            {
+                "self.env.step(0)\n            if terminated or truncated:": (
+                    "self.env.step(0)\n            if False:"
+                )
+            },
         ),
         Mutation(
             "atari-2",
@@ -392,7 +403,13 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "atari-4",
             "not fired",
             "test_atari.py Breakout-800-8",
-            {"env = StartWith(env, [[1, 2]])": "pass"},
+            {"env = FireReset(env)": "pass"},
+        ),
+        Mutation(
+            "atari-4",
+            "without the next button",
+            "test_atari.py fire_and_the_next",
+            {"for action in (1, 2):": "for action in (1,):"},
         ),
         Mutation(
             "atari-5",
@@ -467,6 +484,12 @@ MUTATIONS: dict[str, list[Mutation]] = {
             {"state = state * goes_on[begin]": "pass"},
         ),
         Mutation(
+            "lstm-3",
+            "not in the evaluation",
+            "test_atari_lstm.py evaluation",
+            {"reset = (terminated | truncated)[None]": "pass"},
+        ),
+        Mutation(
             "lstm-4",
             "steps out of order",
             "test_atari_lstm.py whole_environments",
@@ -476,7 +499,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "lstm-5",
             "from zero",
             "test_atari_lstm.py first_ratio",
-            {'mb["obs"], first, starts)': 'mb["obs"], first * 0, starts)'},
+            {'mb["obs"], state, starts)': 'mb["obs"], state * 0, starts)'},
         ),
     ],
     "ppo_atari_multigpu.py": [
@@ -637,7 +660,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "core-1",
             "one environment",
             "test_procgen.py asked_for",
-            {"*(self.args.num_envs, self.args.env_id),": "*(1, self.args.env_id),"},
+            {"self.args.num_envs,  # [core-1]": "1,  # [core-1]"},
         ),
         Mutation(
             "core-2",
@@ -667,19 +690,19 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "core-12",
             "scores counted on over an end",
             "test_procgen.py whole_episodes or logged_scores",
-            {"self.totals = self.totals * ~over": "pass"},
+            {"self.score = score * ~over": "self.score = score"},
         ),
         Mutation(
             "core-12",
             "evaluated on the levels of the training alone",
             "test_procgen.py all_levels",
-            {"replace(self.args, num_levels=0, start_level=0)": "self.args"},
+            {"play(agent, replace(args, num_levels=0, start_level=0),": "play(agent, args,"},
         ),
         Mutation(
             "core-12",
             "levels of the training not evaluated",
             "test_procgen.py all_levels",
-            {"known = evaluate(self.agent, self.args": "known = evaluate(self.agent, all_levels"},
+            {"known = play(agent, args,": "known = play(agent, replace(args, num_levels=0),"},
         ),
         Mutation(
             "atari-9",
@@ -709,7 +732,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "continuous-8",
             "an end forgotten where a rollout begins",
             "test_procgen.py scaled_and_clipped",
-            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+            {"last_done = done[-1:]": "last_done = done[-1:] & False"},
         ),
         Mutation(
             "continuous-9",
@@ -774,16 +797,15 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "points and steps of all games so far",
             "test_pettingzoo.py stay_aligned",
             {
-                "self.points, self.length = self.points * ~ended, self.length * ~ended": (
-                    "self.length = self.length * 1"
-                )
+                "self.points = self.points * ~ended": "pass",
+                "self.length = self.length * ~ended": "pass",
             },
         ),
         Mutation(
             "core-1",
             "points of the other players",
             "test_pettingzoo.py statistics_of_each",
-            {"{i % self.agent.players}": "{(i + 1) % self.agent.players}"},
+            {"{i % players}": "{(i + 1) % players}"},
         ),
         Mutation(
             "atari-2",
@@ -848,7 +870,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             BOOTSTRAP,
             "a time limit counts as an end",
             "test_pettingzoo.py time_limit",
-            {'infos["out"].ravel(), truncated.ravel()': "self.done.ravel(), truncated.ravel()"},
+            {"terminated.ravel(), truncated.ravel()": "self.done.ravel(), truncated.ravel()"},
         ),
     ],
     "league.py": [

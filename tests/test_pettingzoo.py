@@ -220,19 +220,23 @@ def test_evaluation_is_of_whole_games_player_by_player(
     toy.players, toy.home = 4, 1000
     run = train(script, tmp_path, env_id="toy_v0", **SHORT, eval_episodes=3)
     toy.made = -1
-    games = script.evaluate(run.agent(), run.args, tmp_path)
-    assert games.shape == (3, 2, 4)
-    np.testing.assert_array_equal(games[:, 1], np.tile(games[:, 1, :1], 4))
-    assert set(games[:, 1, 0]) <= set(LENGTHS)
-    np.testing.assert_allclose(games[:, 0, 0] / games[:, 1, 0], 4 * 1000, atol=4 * 2)
-    assert (abs(games[:, 0, 1:]) < 200).all() and games[:, 0, 1:].any()
+    results = script.evaluate(run.agent(), run.args, tmp_path)
+    returns = np.stack([results.pop(f"episodic_return-player{p}") for p in range(4)], 1)
+    lengths = np.stack([results.pop(f"episodic_length-player{p}") for p in range(4)], 1)
+    assert not results  # no other ones
+    assert returns.shape == lengths.shape == (3, 4)  # games, players
+    np.testing.assert_array_equal(lengths, np.tile(lengths[:, :1], 4))
+    assert set(lengths[:, 0]) <= set(LENGTHS)
+    np.testing.assert_allclose(returns[:, 0] / lengths[:, 0], 4 * 1000, atol=4 * 2)
+    assert (abs(returns[:, 1:]) < 200).all() and returns[:, 1:].any()
     scalars = run.scalars()
     shown = capsys.readouterr().out
     for player in range(4):
         ((_, score),) = scalars[f"eval/episodic_return-player{player}"]
         ((_, length),) = scalars[f"eval/episodic_length-player{player}"]
-        line = f"evaluation: player {player}: return {score:.1f}, length {length:.1f}\n"
-        assert line in shown and length > 2
+        assert f"evaluation: return-player{player} {score:.1f} ± " in shown
+        assert f"evaluation: length-player{player} {length:.1f} ± " in shown
+        assert length > 2
     assert "eval/episodic_return" not in scalars
 
 
@@ -276,7 +280,7 @@ def test_only_wanted_checkpoints_are_kept(tmp_path: Path):
     files = [folders[0] / f"checkpoint-{step}.pt" for step in (0, 128, 256)]
     assert sorted(folders[0].glob("checkpoint-*")) == sorted(files)
     assert not list(folders[0].glob("*.tmp"))
-    states = [script.load(file) for file in files]
+    states = [script.load_checkpoint(file) for file in files]
     assert [state["global_step"] for state in states] == [0, 128, 256]
     last = run.state["agent"]
     assert all((states[2]["agent"][name] == last[name]).all() for name in last)
@@ -315,9 +319,13 @@ def test_run_is_resumed_and_played(tmp_path: Path):
     flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]
     folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
     played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
-    first, _, summary = played.splitlines()
-    assert re.fullmatch(r"game   1: returns of the players \d+, \d+; length \d+", first)
-    assert re.search(r"returns of the players [\d.]+, [\d.]+; length [\d.]+ ± .* 2 games", summary)
+    names = ["return-player0", "length-player0", "return-player1", "length-player1"]
+    first, second, *summary = played.splitlines()
+    numbers = ", ".join(rf"{name} \d+" for name in names)
+    assert re.fullmatch(f"episode   1: {numbers}", first)
+    assert re.fullmatch(f"episode   2: {numbers}", second)
+    for line, name in zip(summary, names, strict=True):
+        assert re.search(rf": {name} [\d.]+ ± [\d.]+ over 2 episodes$", line)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each player
     kept = sorted(int(file.stem[11:]) for file in folder.glob("checkpoint-*.pt"))
     assert kept == [0, 64, 128]

@@ -267,10 +267,13 @@ def test_evaluation_is_on_all_levels_and_on_those_of_the_training(
     assert unseen > 100 and 100 < seen < 220 and seen != unseen
     ((_, gap),) = scalars["eval/generalization_gap"]
     assert gap == pytest.approx(seen - unseen, rel=1e-4)
-    found = re.search(
-        r"generalization gap: (\S+) ± (\S+) \(standard error\)", capsys.readouterr().out
-    )
-    assert found and float(found[1]) == pytest.approx(gap, abs=0.06) and float(found[2]) > 0
+    shown = capsys.readouterr().out
+    means = {"return": unseen, "return-train-levels": seen, "generalization_gap": gap}
+    for name, mean in means.items():
+        found = re.search(rf"^evaluation: {name} (\S+) ± (\S+)$", shown, re.MULTILINE)
+        assert found
+        assert float(found[1]) == pytest.approx(mean, abs=0.06)
+        assert float(found[2]) > 0
 
 
 def test_films_show_whole_episodes(tmp_path: Path):
@@ -290,8 +293,20 @@ TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episod
 def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
     folder = command.assert_resumed_and_played(*TINY, "--num-levels", 5, cwd=tmp_path, script=FILE)
     played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
-    assert played.count("episode   2: return") == 2 and "on the 5 levels of the training" in played
-    assert re.search(r"generalization gap: -?[\d.]+ ± [\d.]+ \(standard error\)\n$", played)
+    episodes = re.findall(
+        r"^episode   \d: return (\d+), return-train-levels (\d+), generalization_gap (-?\d+)$",
+        played,
+        re.MULTILINE,
+    )
+    unseen, seen, gaps = np.array(episodes, int).T
+    assert len(gaps) == 2
+    np.testing.assert_array_equal(gaps, seen - unseen)
+    for name, x in {
+        "return": unseen,
+        "return-train-levels": seen,
+        "generalization_gap": gaps,
+    }.items():
+        assert f": {name} {x.mean():.1f} ± {x.std():.1f} over 2 episodes\n" in played
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2  # of both sets of levels
     stats = command.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
     assert stats[0, 0] == 128  # of the training, resumed and not; not of the evaluations
@@ -310,8 +325,8 @@ def refused(message: str, capsys: pytest.CaptureFixture[str], **flags: Any) -> N
     ("flags", "message"),
     [
         ({"env_id": "starpilt"}, "starpilt.* the games are bigfish, coinrun, starpilot"),
-        ({"num_levels": -1}, "--num-levels starts at 0"),
-        ({"num_levels": 2, "start_level": -1}, "--start-level starts at 0"),
+        ({"num_levels": -1}, "--num-levels and --start-level start at 0"),
+        ({"num_levels": 2, "start_level": -1}, "--num-levels and --start-level start at 0"),
         ({"start_level": 5}, "--start-level needs --num-levels"),
         ({"num_levels": 10, "start_level": 2**31 - 10}, r"there are 2\*\*31 levels"),
         ({"distribution_mode": "medium"}, "--distribution-mode: easy or hard"),
@@ -331,14 +346,14 @@ def test_nothing_is_created_for_bad_input(tmp_path: Path):
     command.assert_refused(*args, message=message, cwd=tmp_path / "cwd", script=FILE)
 
 
-def test_another_python_is_told_which_one_to_use(
+def test_another_python_is_told_what_installs_procgen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """Procgen is made for one version of Python, and so is missing on the others."""
     wanted = header("ppo/ppo_procgen.py")["requires-python"]
-    assert wanted == "==3.11.*"
-    monkeypatch.setattr(script, "find_spec", lambda name: None)
-    refused(r"Procgen needs Python 3\.11 .*; uv run ppo/ppo_procgen\.py", capsys)
+    assert wanted == "==3.11.*"  # which uv sees to
+    monkeypatch.setitem(sys.modules, "procgen", None)
+    refused(r"procgen.*; `uv run ppo_procgen\.py` installs what it needs", capsys)
 
 
 # ------ the real one ------
@@ -407,9 +422,9 @@ def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     flags = (*TINY, "--no-cuda", "--env-id", "bigfish", "--num-levels", 2, "--capture-video")
     done = as_a_newcomer("uv", "run", FILE, *flags, "--total-timesteps", 1024, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "on the levels of the training: " in done.stdout
+    assert "evaluation: generalization_gap " in done.stdout
     folder = command.the_folder(tmp_path / "runs")
-    assert list(folder.glob("videos/train-levels/*.mp4"))
+    assert list(folder.glob("videos/evaluation-train-levels/*.mp4"))
     lengths = [length for _, length in command.curve(folder, "charts/episodic_length")]
     assert len(lengths) >= 2 and 1 < max(lengths) <= 1000
     args = ("--resume", folder, "--total-timesteps", 1088)

@@ -4,7 +4,9 @@ First the real scripts, then each kind of failure on small synthetic ones.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +102,9 @@ def test_plumbing_is_calm(name: str):
             assert not isinstance(node.value, ast.Tuple), "several assignments in one"
         if isinstance(node, ast.FunctionDef) and node.name != "__init__":
             assert ast.get_docstring(node), node.name
-    assert re.findall(r"__import__|dict\.fromkeys|; ", text) == []
+    assert re.findall(r"__import__|dict\.fromkeys", text) == []
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    assert [token.start for token in tokens if token.exact_type == tokenize.SEMI] == []
 
 
 def test_table_is_sound():

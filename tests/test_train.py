@@ -306,7 +306,7 @@ def test_episodes_are_logged(tmp_path: Path):
     assert scalars["charts/episodic_return"] == [(step, score) for step, _, score, _ in expected]
     assert scalars["charts/episodic_length"] == [(step, length) for step, _, _, length in expected]
     assert len(expected) > 30
-    assert run.state["recent"] == [score for _, _, score, _ in expected][-100:]
+    assert run.state["recent"] == [[score, length] for _, _, score, length in expected][-100:]
 
 
 def test_every_metric_is_logged(spy: Spy, tmp_path: Path):
