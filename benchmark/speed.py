@@ -123,7 +123,9 @@ def contenders(args: Args) -> list[Contender]:
     own = [str(args.ppo_python), str(script)] if args.ppo_python else ["uv", "run", str(script)]
     own += [*flags, "--eval-episodes", "0", "--torch-threads", str(args.threads)]
     listed = [
-        Contender(" ".join([args.script, *variant]), [*own, *variant], r"steps, ([1-9][\d,]*) steps/s")
+        Contender(
+            " ".join([args.script, *variant]), [*own, *variant], r"steps, ([1-9][\d,]*) steps/s"
+        )
         for variant in variants(args)
     ]
     peers = [("CleanRL", "cleanrl", args.cleanrl, r"SPS: (\d+)")]

@@ -34,6 +34,9 @@ from gymnasium.utils.save_video import save_video
 from jax import Array
 from jax.experimental import io_callback
 
+# That this process may use.
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 @dataclass(unsafe_hash=True)  # so that jax.jit can take it as a static argument
 class Args:
@@ -61,13 +64,13 @@ class Args:
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA where there is one
     torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
-    env_threads: int = os.cpu_count() or 1  # CPU threads that step the games
+    env_threads: int = CPUS  # CPU threads that step the games
     bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
     video_every: int = 100  # with --capture-video, film every n-th episode
@@ -152,18 +155,17 @@ def make_envs(args: Args, videos: Path) -> EnvPool:
 
 
 def check_envs(args: Args) -> None:
-    """Ends the program with a line if the environment is for another script."""
+    """Refuses an environment that is for another script, and flags that do not fit."""
     known = envpool.list_all_envs()
     if args.env_id not in known:
-        refuse(f"no {args.env_id}; there is {', '.join(get_close_matches(args.env_id, known))}")
+        near = get_close_matches(args.env_id, known) or known
+        refuse(f"EnvPool has no {args.env_id}; it has {', '.join(near)}"[:300])
     envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if envs.single_observation_space.shape != (4, 84, 84):
         refuse(f"{args.env_id} is not an Atari game, see ppo.py")
     if args.env_threads < 1:
         refuse("--env-threads starts at 1")
-    if args.seed >= 2**32:
-        refuse("--seed must be below 2**32: JAX uses 32 bits of it")
 
 
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
@@ -178,14 +180,14 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
 
 
 class Agent(nnx.Module):
-    """Policy and value function, both of x: what `features` makes of observations.
+    """Policy and value function. Both take x, the output of `features`.
 
     An agent is never changed but replaced by another one, as JAX wants it.
     """
 
     def __init__(self, envs: EnvPool, rngs: nnx.Rngs, bf16: bool = False):
-        dtype = {"dtype": jnp.bfloat16 if bf16 else jnp.float32, "rngs": rngs}
-        conv: Any = partial(nnx.Conv, padding="VALID", **dtype)
+        options = {"dtype": jnp.bfloat16 if bf16 else jnp.float32, "rngs": rngs}
+        conv: Any = partial(nnx.Conv, padding="VALID", **options)
         self.network = nnx.Sequential(  # [atari-8] shared Nature-CNN
             layer_init(conv(4, 32, kernel_size=(8, 8), strides=4), rngs),
             nnx.relu,
@@ -194,7 +196,7 @@ class Agent(nnx.Module):
             layer_init(conv(64, 64, kernel_size=(3, 3)), rngs),
             nnx.relu,
             flatten,
-            layer_init(nnx.Linear(64 * 7 * 7, 512, **dtype), rngs),
+            layer_init(nnx.Linear(64 * 7 * 7, 512, **options), rngs),
             nnx.relu,
         )
         self.critic = layer_init(nnx.Linear(512, 1, rngs=rngs), rngs, std=1.0)
@@ -237,7 +239,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
+    # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
@@ -391,7 +393,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
+    """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
@@ -405,7 +407,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     run = Run(args, run_dir, checkpoint)
     save_if_due(run, learner, iterations_done, global_step)
 
-    # ------ storage ------
+    # ------ storage: the rows of a rollout come from `rollout` ------
     state, next_obs = envs.reset(seed=args.seed + global_step)
     last_done = jnp.zeros((1, args.num_envs), bool)  # before the first step of the rollout
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
@@ -426,16 +428,19 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         last_done = done[-1:]
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
-        batch |= {"values": values[:-1], "valid": valid}
-        batch |= {"advantages": advantages, "returns": returns}
-        batch = {k: v.reshape(args.batch_size, *v.shape[2:]) for k, v in batch.items()}
+        batch["values"] = values[:-1]
+        batch["advantages"] = advantages
+        batch["returns"] = returns
+        batch["valid"] = valid
+        batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
 
         # ------ log ------
         advantages, returns, valid = jax.device_get((advantages, returns, valid))
-        explained_variance = 1 - advantages[valid].var() / (returns[valid].var() + 1e-8)
+        unexplained = advantages[valid].var()  # advantages are returns - values
+        explained_variance = 1 - unexplained / (returns[valid].var() + 1e-8)
         run.log_episodes(rows, global_step)
         run.log(stats, explained_variance, learning_rate, global_step)
         save_if_due(run, learner, iteration, global_step)
@@ -443,6 +448,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
+        run.evaluating = True  # from here on a signal ends the program at once
         run.finish(evaluate(learner["agent"], args, run_dir / "videos/evaluation"))
     return run.exit_code
 
@@ -467,7 +473,11 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
-SCRIPT_FOR = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}  # by space of actions
+SCRIPT_FOR = {  # by space of actions
+    "Discrete": "ppo.py",
+    "Box": "ppo_continuous_action.py",
+    "MultiDiscrete": "ppo_multidiscrete.py",
+}
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
@@ -484,6 +494,7 @@ class Run:
         self.folder = folder
         self.exit_code = 0
         self.signal_exit_code = 0  # of the signal that came, if any
+        self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
         self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
@@ -493,11 +504,11 @@ class Run:
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.on_signal)
         if not checkpoint:
-            self.describe()
+            describe_run(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}", flush=True)
         if args.track:
-            self.start_wandb()
+            start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
@@ -512,42 +523,11 @@ class Run:
             bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
         )
 
-    def describe(self) -> None:
-        """Writes what is needed to do the run again: the script, flags, versions, hardware."""
-        args = self.args
-        modules = (gym, np, jax, flax, optax)
-        about = {
-            "script": SCRIPT.name,
-            "argv": sys.argv[1:],
-            "args": asdict(args),
-            "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
-            "hardware": f"{os.cpu_count()} CPUs, {setup_jax(args)}",
-        }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SCRIPT, self.folder)
-        (self.folder / "args.json").write_text(json.dumps(about, indent=1))
-
-    def start_wandb(self) -> None:
-        """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
-        import wandb
-
-        folder = self.folder.resolve()
-        wandb.init(
-            project=self.args.wandb_project_name,
-            entity=self.args.wandb_entity,
-            id=folder.name,
-            name=folder.name,
-            dir=folder.parent,
-            config=asdict(self.args),
-            sync_tensorboard=True,
-            resume="allow",
-        )
-
     def on_signal(self, signum: int, _frame: object) -> None:
         """Lets the iteration end; the same signal once more has its usual effect, at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
-        if self.step == self.total_steps:  # in the evaluation; nothing is left to be saved
+        if self.evaluating:  # everything is saved
             sys.exit(self.signal_exit_code)
         print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
@@ -557,7 +537,7 @@ class Run:
         self.writer.file_writer.add_summary(Summary(value=values), step)
 
     def log_episodes(self, rows: dict[str, Array], step: int) -> None:
-        """Takes note of the episodes that ended in a rollout, whose last step is `step`."""
+        """Collects the episodes that ended in a rollout, whose last step is `step`."""
         over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
         returns = np.asarray(rows["score"])
         lengths = np.asarray(rows["length"])
@@ -586,7 +566,7 @@ class Run:
             first_time, first_step = self.first_log
             self.steps_per_second = (step - first_step) / (now - first_time)
             metrics["charts/SPS"] = self.steps_per_second
-        if self.episodes:
+        if self.episodes:  # two metrics that CleanRL's scripts in JAX have
             metrics["charts/avg_episodic_return"] = float(np.mean([e[2] for e in self.episodes]))
             metrics["charts/avg_episodic_length"] = float(np.mean([e[3] for e in self.episodes]))
         self.write_episodes(step)
@@ -635,8 +615,40 @@ class Run:
         self.writer.close()
 
 
+def describe_run(args: Args, folder: Path) -> None:
+    """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+    modules = (gym, np, jax, flax, optax)
+    about = {
+        "script": SCRIPT.name,
+        "argv": sys.argv[1:],
+        "args": asdict(args),
+        "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
+        "hardware": f"{os.cpu_count()} CPUs, {setup_jax(args)}",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SCRIPT, folder)
+    (folder / "args.json").write_text(json.dumps(about, indent=1))
+
+
+def start_wandb(args: Args, folder: Path) -> None:
+    """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+    import wandb
+
+    folder = folder.resolve()
+    wandb.init(
+        project=args.wandb_project_name,
+        entity=args.wandb_entity,
+        id=folder.name,
+        name=folder.name,
+        dir=folder.parent,
+        config=asdict(args),
+        sync_tensorboard=True,
+        resume="allow",
+    )
+
+
 def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) -> bool:
-    """Saves a checkpoint every so many iterations, after the last one and before the run stops.
+    """Saves a checkpoint at the start, every so many iterations, at the end, and before a stop.
 
     Returns whether it did.
     """
@@ -719,7 +731,7 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
     action_space = envs.single_action_space
     obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
-        script = SCRIPT_FOR.get(type(action_space).__name__, "ppo_multidiscrete.py")
+        script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
@@ -753,6 +765,8 @@ def check(args: Args) -> None:
     for name, bound in at_least.items():
         if not getattr(args, name) >= bound:  # so that NaN is refused, too
             refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    if args.seed >= 2**32:
+        refuse("--seed must be below 2**32")
     if max(args.gamma, args.gae_lambda) > 1:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:

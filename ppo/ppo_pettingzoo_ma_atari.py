@@ -70,7 +70,7 @@ class Args:
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
     keep_checkpoints: bool = False  # keep the weights of every checkpoint, for league.py
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
@@ -123,6 +123,7 @@ class Game(gym.Env):
 class Players(gym.vector.VectorWrapper):
     """A row for each player: those of the first game, those of the second, and so on.
 
+    One agent plays all rows, so it plays against itself.
     It shows the game's last four frames, then a plane for each player, of ones in its own. A player
     who is out stays `terminated` until the game is reset: what it does there is not learned from.
     """
@@ -181,13 +182,14 @@ def make_envs(args: Args, videos: Path) -> Players:
     games = range(0, args.num_envs, players)
     env_fns = [lambda i=i: make_env(args.capture_video and i == 0) for i in games]
     vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
-    # "NextStep": the step after an episode's end ignores its action and resets the environment.
-    envs = vector_env(env_fns, autoreset_mode="NextStep", copy=False)  # [core-1] vectorized
+    with signals_ignored():  # by workers: Ctrl-C is for the main process alone
+        # "NextStep": the step after an episode's end ignores its action and resets the environment.
+        envs = vector_env(env_fns, autoreset_mode="NextStep", copy=False)  # [core-1] vectorized
     return Players(envs)
 
 
 def check_envs(args: Args) -> None:
-    """Ends the program with a line if the environment is for another script."""
+    """Refuses an environment that is for another script, and flags that do not fit."""
     known = [name.replace("-v", "_v") for name in pettingzoo.parallel_registry]
     games = [name.removeprefix("atari/") for name in known if name.startswith("atari/")]
     if args.env_id not in games:
@@ -200,21 +202,14 @@ def check_envs(args: Args) -> None:
 
 
 def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
+    """The layer, with orthogonal weights of that scale and constant biases."""
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
     nn.init.constant_(layer.bias, bias_const)
     return layer
 
 
-def keep_memory() -> None:
-    """Makes glibc keep freed memory: fresh pages cost as much time as the convolutions."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own for large blocks
-        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing goes back to the system
-
-
 class Agent(nn.Module):
-    """Policy and value function, both of x: what `features` makes of observations."""
+    """Policy and value function. Both take x, the output of `features`."""
 
     def __init__(self, envs: Players, bf16: bool = False):
         super().__init__()
@@ -246,8 +241,8 @@ class Agent(nn.Module):
     def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:  # (batch,)
         """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
-        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits); it
-        # takes a tenth of the time of torch's Categorical.
+        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits), in a
+        # tenth of the time of torch's Categorical. Gumbel noise is -log of an exponential sample.
         gumbel = -torch.empty_like(logits).exponential_().log()
         return (logits if greedy else logits + gumbel).argmax(-1)
 
@@ -267,7 +262,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Where resets come one step late, values[1:] at an episode's end is still of that episode.
+    # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -287,7 +282,7 @@ def ppo_loss(
     newlogprob, entropy, newvalue: (minibatch_size,), from the network that is being trained.
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
-    count = mb["valid"].sum().clamp(min=1)
+    count = mb["valid"].sum().clamp(min=1)  # there may be none
     weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
@@ -355,6 +350,14 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     return results
 
 
+def keep_memory() -> None:
+    """Makes glibc keep freed memory: fresh pages cost as much time as the convolutions."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own for large blocks
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing goes back to the system
+
+
 def keep_weights(run_dir: Path, global_step: int) -> None:
     """Keeps the checkpoint's weights for the league; training cannot go on from these."""
     state = torch.load(run_dir / "checkpoint.pt", map_location="cpu", weights_only=True)
@@ -364,7 +367,7 @@ def keep_weights(run_dir: Path, global_step: int) -> None:
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    """Trains in `run_dir`, from the start (checkpoint is {}) or on; returns the exit code."""
+    """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
     random.seed(args.seed)
     np.random.seed(args.seed)
@@ -388,14 +391,14 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     compute_gradient = compiled(backward) if args.compile else backward
 
     # ------ storage: row t holds what was seen and done at step t and what came of it ------
-    shape = (args.num_steps, args.num_envs)  # of all of these, before the spaces' own shapes
+    shape = (args.num_steps, args.num_envs)  # the first dimensions of all arrays below
     obs = torch.from_numpy(zeros_of(envs.single_observation_space, shape)).to(device)
     features = torch.zeros(*shape, 512, device=device)  # kept: the network is what takes the time
     actions = torch.from_numpy(zeros_of(envs.single_action_space, shape)).to(device)
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode is over
     truncated = np.zeros(shape, bool)  # a time limit cut it off
-    next_obs, _ = envs.reset(seed=args.seed + global_step)
+    next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
     last_done = np.zeros((1, args.num_envs), bool)  # before the first step of the rollout
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
@@ -406,7 +409,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             for step in range(args.num_steps):
                 obs[step] = torch.from_numpy(next_obs)
                 features[step] = agent.features(obs[step])
-                actions[step] = action = agent.get_action(features[step])
+                action = agent.get_action(features[step])
+                actions[step] = action
                 result = envs.step(action.cpu().numpy())
                 next_obs, rewards[step], terminated[step], truncated[step], infos = result
                 global_step += args.num_envs
@@ -424,9 +428,12 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         valid = ~done[:-1]  # [deviation] reset steps left out
         last_done = done[-1:]
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
-        batch = {"obs": obs.flatten(0, 1), "actions": actions.flatten(0, 1), "logprobs": logprobs}
-        rows = {"values": values[:-1], "advantages": advantages, "returns": returns, "valid": valid}
-        batch |= {k: torch.from_numpy(v).flatten().to(device) for k, v in rows.items()}
+        batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}
+        batch["values"] = torch.from_numpy(values[:-1])
+        batch["advantages"] = torch.from_numpy(advantages)
+        batch["returns"] = torch.from_numpy(returns)
+        batch["valid"] = torch.from_numpy(valid)
+        batch = {name: rows.to(device).flatten(0, 1) for name, rows in batch.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         stats = []
@@ -440,7 +447,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 break  # [aux-3] early stopping on KL
 
         # ------ log ------
-        explained_variance = 1 - advantages[valid].var() / (returns[valid].var() + 1e-8)
+        unexplained = advantages[valid].var()  # advantages are returns - values
+        explained_variance = 1 - unexplained / (returns[valid].var() + 1e-8)
         run.log(stats, explained_variance, optimizer, global_step)
         saved = save_if_due(run, agent, optimizer, iteration, global_step)
         if saved and args.keep_checkpoints:
@@ -449,6 +457,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
+        run.evaluating = True  # from here on a signal ends the program at once
         run.finish(evaluate(agent, args, run_dir / "videos/evaluation"))
     return run.exit_code
 
@@ -461,6 +470,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import NoReturn
@@ -471,11 +482,20 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
-SCRIPT_FOR = {"Discrete": "ppo.py", "Box": "ppo_continuous_action.py"}  # by space of actions
+SCRIPT_FOR = {  # by space of actions
+    "Discrete": "ppo.py",
+    "Box": "ppo_continuous_action.py",
+    "MultiDiscrete": "ppo_multidiscrete.py",
+}
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = (
-    *("cuda", "device", "torch_threads", "env_threads"),
-    *("device_ids", "backend", "timeout"),  # of several processes
+    "cuda",
+    "device",
+    "torch_threads",
+    "env_threads",
+    "device_ids",
+    "backend",
+    "timeout",
 )
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
 
@@ -493,6 +513,7 @@ class Run:
         self.writes = writes
         self.exit_code = 0
         self.signal_exit_code = 0  # of the signal that came, if any
+        self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
         self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
@@ -504,11 +525,11 @@ class Run:
         if not writes:
             return
         if not checkpoint:
-            self.describe()
+            describe_run(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}", flush=True)
         if args.track:
-            self.start_wandb()
+            start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
@@ -523,43 +544,11 @@ class Run:
             bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
         )
 
-    def describe(self) -> None:
-        """Writes what is needed to do the run again: the script, flags, versions, hardware."""
-        args = self.args
-        modules = (gym, np, torch)
-        about = {
-            "script": SCRIPT.name,
-            "argv": sys.argv[1:],
-            "args": asdict(args),
-            "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
-            "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}",
-            "processes": args.batch_size // (args.num_envs * args.num_steps),
-        }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SCRIPT, self.folder)
-        (self.folder / "args.json").write_text(json.dumps(about, indent=1))
-
-    def start_wandb(self) -> None:
-        """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
-        import wandb
-
-        folder = self.folder.resolve()
-        wandb.init(
-            project=self.args.wandb_project_name,
-            entity=self.args.wandb_entity,
-            id=folder.name,
-            name=folder.name,
-            dir=folder.parent,
-            config=asdict(self.args),
-            sync_tensorboard=True,
-            resume="allow",
-        )
-
     def on_signal(self, signum: int, _frame: object) -> None:
         """Lets the iteration end; the same signal once more has its usual effect, at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
-        if self.step == self.total_steps:  # in the evaluation; nothing is left to be saved
+        if self.evaluating:  # everything is saved
             sys.exit(self.signal_exit_code)
         print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
@@ -569,7 +558,7 @@ class Run:
         self.writer.file_writer.add_summary(Summary(value=values), step)
 
     def log_episodes(self, infos: dict[str, Any], step: int, players: int = 1) -> None:
-        """Takes note of the episodes that ended in a step.
+        """Collects the episodes that ended in a step.
 
         players: where there are several, rows are in turn those of the first, the second, ...
         """
@@ -650,8 +639,53 @@ class Run:
         self.writer.close()
 
 
+def describe_run(args: Args, folder: Path) -> None:
+    """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+    modules = (gym, np, torch)
+    about = {
+        "script": SCRIPT.name,
+        "argv": sys.argv[1:],
+        "args": asdict(args),
+        "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
+        "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}",
+        "processes": args.batch_size // (args.num_envs * args.num_steps),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SCRIPT, folder)
+    (folder / "args.json").write_text(json.dumps(about, indent=1))
+
+
+def start_wandb(args: Args, folder: Path) -> None:
+    """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+    import wandb
+
+    folder = folder.resolve()
+    wandb.init(
+        project=args.wandb_project_name,
+        entity=args.wandb_entity,
+        id=folder.name,
+        name=folder.name,
+        dir=folder.parent,
+        config=asdict(args),
+        sync_tensorboard=True,
+        resume="allow",
+    )
+
+
+@contextmanager
+def signals_ignored() -> Iterator[None]:
+    """Processes that are started meanwhile ignore Ctrl-C and SIGTERM for good."""
+    signums = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(signum, signal.SIG_IGN) for signum in signums]
+    try:
+        yield
+    finally:
+        for signum, handler in zip(signums, handlers, strict=True):
+            signal.signal(signum, handler)
+
+
 def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: int) -> bool:
-    """Saves a checkpoint every so many iterations, after the last one and before the run stops.
+    """Saves a checkpoint at the start, every so many iterations, at the end, and before a stop.
 
     Returns whether it did.
     """
@@ -715,7 +749,8 @@ def setup_torch(args: Args) -> torch.device:
 def compiled(function: Any) -> Any:
     """torch.compile, with the backward pass as a part of the graph."""
     torch._dynamo.config.trace_autograd_ops = True
-    on_cpu = not torch.cuda.is_initialized()  # on a GPU the wrapper would need the CUDA toolkit
+    # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
+    on_cpu = not torch.cuda.is_initialized()
     return torch.compile(function, options={"cpp_wrapper": on_cpu})
 
 
@@ -740,7 +775,7 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
     action_space = envs.single_action_space
     obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
-        script = SCRIPT_FOR.get(type(action_space).__name__, "ppo_multidiscrete.py")
+        script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
@@ -775,6 +810,8 @@ def check(args: Args) -> None:
     for name, bound in at_least.items():
         if not getattr(args, name) >= bound:  # so that NaN is refused, too
             refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    if args.seed >= 2**32:
+        refuse("--seed must be below 2**32")
     if max(args.gamma, args.gae_lambda) > 1:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
@@ -840,8 +877,6 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    # Ignored until `Run` takes care of it, so that workers of --async-envs ignore it for good.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return train(args, Path(args.resume) if args.resume else folder, checkpoint)
 
 

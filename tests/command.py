@@ -203,9 +203,10 @@ def finished_run() -> Run:
 def interrupted_run() -> tuple[Run, int]:
     """A run that Ctrl-C ended halfway and its exit code, shared like the finished one."""
     cwd = shared_folder("interrupted")
-    process = start("--total-timesteps", 65536, "--runs-dir", "runs", cwd=cwd)
+    flags = ("--total-timesteps", 65536, "--checkpoint-every", 3)
+    process = start(*flags, "--runs-dir", "runs", cwd=cwd)
     folder = wait_for_checkpoint(cwd / "runs", process)
-    time.sleep(0.3)
+    wait_until(lambda: checkpoint(folder)["iteration"] > 0)
     process.send_signal(signal.SIGINT)
     code, stdout, stderr = finish(process)
     return Run(folder, stdout, stderr), code

@@ -60,6 +60,7 @@ SEVERAL_PROCESSES_DIFFER = frozenset(
 )
 SEVERAL_PROCESSES_ADD = frozenset(
     {
+        "CPUS",
         "LOCAL_RANK",
         "LOCAL_WORLD_SIZE",
         "RANK",
@@ -102,7 +103,7 @@ FAMILY: dict[str, Script] = {
     # takes 5 and dm_control 4.
     "ppo_continuous_action.py": Script(
         "ppo.py",
-        (21, 55),
+        (21, 57),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -124,7 +125,7 @@ FAMILY: dict[str, Script] = {
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script(
         "ppo.py",
-        (8, 67),
+        (8, 68),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -147,11 +148,11 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("microrts",),
     ),
-    # 42 lines find and check the masks: those that an environment gives are not all alike. The mask
+    # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
     "ppo_multidiscrete_mask.py": Script(
         "ppo_multidiscrete.py",
-        (13, 64),
+        (13, 75),
         differs=frozenset(
             {
                 "Agent.by_component",
@@ -173,6 +174,7 @@ FAMILY: dict[str, Script] = {
                 "ActionMask.step",
                 "ActionMask.with_mask",
                 "MicroRTS.action_mask",
+                "NoMask",
             }
         ),
         extras=("microrts",),
@@ -181,7 +183,7 @@ FAMILY: dict[str, Script] = {
     # convolutions fast.
     "ppo_atari.py": Script(
         "ppo.py",
-        (20, 107),
+        (23, 109),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -221,10 +223,10 @@ FAMILY: dict[str, Script] = {
         ),
         extras=("atari",),
     ),
-    # Learning in parallel takes -9/+48; 33 lines choose GPUs and backend and check the flags.
+    # Learning in parallel takes -10/+50; the rest chooses GPUs, backend, threads, and checks flags.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (14, 97),
+        (15, 102),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("atari",),
@@ -232,7 +234,7 @@ FAMILY: dict[str, Script] = {
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
-        (78, 77),
+        (79, 78),
         differs=frozenset({"Agent.__init__", "Args", "check_envs", "imports", "make_envs"}),
         adds=frozenset(
             {
@@ -250,7 +252,7 @@ FAMILY: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (15, 98),
+        (16, 103),
         differs=SEVERAL_PROCESSES_DIFFER,
         adds=SEVERAL_PROCESSES_ADD,
         extras=("envpool",),
@@ -259,7 +261,7 @@ FAMILY: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (108, 159),
+        (109, 161),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -297,7 +299,7 @@ FAMILY: dict[str, Script] = {
     # games. SuperSuit's vector would take a few, but resets in the same step.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (79, 136),
+        (79, 137),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -349,7 +351,6 @@ FAMILY: dict[str, Script] = {
                 "EnvPool.reset",
                 "EnvPool.step",
                 "backward",
-                "check_envs",
                 "compute_gae",
                 "evaluate",
                 "imports",
@@ -368,6 +369,7 @@ FAMILY: dict[str, Script] = {
         ),
         adds=frozenset(
             {
+                "CPUS",
                 "act",
                 "flatten",
                 "gae_step",
@@ -383,7 +385,7 @@ FAMILY: dict[str, Script] = {
     ),
     "ppo_atari_envpool_xla_jax_scan.py": Script(
         "ppo_atari_envpool_xla_jax.py",
-        (26, 42),
+        (26, 43),
         differs=frozenset({"act", "compute_gae", "gradient_step", "rollout", "update_ppo"}),
         removes=frozenset({"gae_step"}),
         extras=("envpool", "jax"),

@@ -71,9 +71,12 @@ class Levers(gym.Env):
 
 
 class Table(gym.Env):
-    """Acts in any MultiDiscrete space; pays the sum of the action's entries, episodes of 5."""
+    """Acts in any MultiDiscrete space; pays the sum of the action's entries, episodes of 5.
 
-    def __init__(self, space: gym.Space[Any], render_mode: str | None = None):
+    It takes no argument `render_mode`, as some environments do not.
+    """
+
+    def __init__(self, space: gym.Space[Any]):
         self.observation_space = gym.spaces.Box(0, 1, (2,))
         self.action_space = space
 

@@ -119,8 +119,8 @@ def test_observations_of_any_shape_and_type(name: str, tmp_path: Path):
     space = SPACES[name]
     agent = run.agent()
     assert linears(agent.actor)[0].in_features == int(np.prod(space.shape))
-    ppo.setup_torch(run.args)
     envs = ppo.make_envs(run.args, tmp_path)
+    torch.manual_seed(run.args.seed)
     for trained, initial in zip(agent.parameters(), ppo.Agent(envs).parameters(), strict=True):
         assert trained.isfinite().all()
         # Layer by layer something was learned; an input that is always 0 would leave the first one.

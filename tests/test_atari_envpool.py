@@ -46,7 +46,7 @@ def test_what_envpool_is_asked_for(tmp_path: Path):
     config = envs.pool.spec.config._asdict()
     assert {name: config[name] for name in wanted} == wanted
     assert envs.single_observation_space.shape == obs.shape[1:]
-    assert envs.action_space.shape == (4,)
+    assert envs.single_action_space.n == 4
     envs.close()
 
 

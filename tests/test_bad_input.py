@@ -79,7 +79,6 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("environment misspelt", "--env-id CartPol-v1", "CartPole", {}),
     ("environment's version", "--env-id CartPole-v7", "v1", {}),
     ("environment's module", "--env-id no_such_module:Foo-v0", "no_such_module", {}),
-    ("environment breaks", "--env-id clockwork:Broken-v0", "simulator is not licensed", {}),
     ("MuJoCo missing", "--env-id Ant-v5", r"pip install .*gymnasium\[mujoco\]", {}),
     ("ALE missing", "--env-id ALE/Pong-v5", "proper package for ALE", {}),
     ("continuous actions", "--env-id Pendulum-v1", r"ppo_continuous_action\.py", {}),
@@ -152,6 +151,36 @@ def test_bad_input_is_refused_in_one_line(
     assert sorted(material.rglob("*")) == before  # above all: no trap was sprung
 
 
+@pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
+def test_mistake_in_an_edited_script_shows_a_traceback(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    source = SCRIPT.read_text()
+    line = "env = gym.wrappers.RecordEpisodeStatistics(env)"
+    assert source.count(line) == 1
+    script = tmp_path / "my_ppo.py"
+    script.write_text(source.replace(line, "env = RecordEpisodeStatistics(env)"))
+    stderr = traceback_of(*flags, cwd=tmp_path / "cwd", script=script)
+    assert "NameError: name 'RecordEpisodeStatistics' is not defined" in stderr
+    assert f'"{script}", line ' in stderr
+
+
+def test_environment_that_breaks_shows_a_traceback(tmp_path: Path) -> None:
+    stderr = traceback_of("--env-id", "clockwork:Broken-v0", cwd=tmp_path / "cwd", script=SCRIPT)
+    assert "RuntimeError: the simulator\nis not licensed" in stderr
+
+
+def traceback_of(*args: object, cwd: Path, script: Path) -> str:
+    """What Python says of a mistake that is none of the input; nothing has been created."""
+    cwd.mkdir()
+    done = run(*SHORT, *args, cwd=cwd, script=script)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback"), done.stderr
+    assert done.stdout == ""
+    assert list(cwd.iterdir()) == []
+    return done.stderr
+
+
 def diverge(cwd: Path, *args: object) -> tuple[str, dict[str, Any]]:
     """The only line on stderr and the checkpoint of a run that must end by itself, with code 1."""
     done = run(
@@ -175,7 +204,7 @@ def test_nan_from_an_environment_stops_the_run(name: str, step: int, tmp_path: P
     assert f"step {step}" in line
     assert saved["global_step"] == step - 32
     assert all(weights.isfinite().all() for weights in saved["agent"].values())
-    assert all(map(torch.isfinite, torch.tensor(saved["recent"])))
+    assert torch.tensor(saved["recent"]).isfinite().all()
 
 
 @pytest.mark.parametrize(

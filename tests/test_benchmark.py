@@ -19,6 +19,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import slurm
+from command import finished_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -296,6 +297,23 @@ def test_runs_of_another_number_of_processes_are_other_runs(fake):
     assert found(two) and not found(four) and not found(f"python {fake}")
     assert found(f"torchrun --nproc-per-node 2 {fake}")
     assert found(f"torchrun --nnodes 1:2 --nproc-per-node gpu {fake}"), "not known beforehand"
+
+
+def test_what_a_script_prints_is_understood(fake):
+    """The runner reads how far a run is, the comparison of speed how fast it was."""
+    printed = finished_run().stdout
+    module = load("run")
+    args = module.Args(f"python {fake}", env_ids=["A-v0"], runs_dir=fake.parent / "runs")
+    (task,) = module.expand(args)[:1]
+    task.log.parent.mkdir(parents=True)
+    for shown, lines in (("  0%", 3), ("100%", None)):
+        task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
+        assert module.percent(task) == shown
+    speed = load("speed")
+    ours = speed.contenders(speed.Args(sb3=False))[0]
+    assert printed.count("steps/s") > 1
+    (found,) = re.findall(ours.pattern, printed)
+    assert float(found.replace(",", "")) > 0
 
 
 # ------ SLURM ------

@@ -31,8 +31,8 @@ def test_processes_do_together_what_they_do_in_ppo_atari_multigpu():
     row = FAMILY[NAME]
     scripts = (NAME, "ppo_atari_multigpu.py")
     ours, theirs = (by_name(Collection().source(script)) for script in scripts)
-    same = (row.adds | row.differs) - {"Args", "check", "imports"}
-    assert {"add_up", "ppo_loss", "backward", "train: log", "earlier_run"} < same
+    same = (row.adds | row.differs) - {"Args", "check_envs", "imports"}
+    assert {"add_up", "ppo_loss", "backward", "train: setup", "train: log"} < same
     for name in same:
         assert ours[name].text == theirs[name].text, name
 

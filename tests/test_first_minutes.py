@@ -16,18 +16,28 @@ from command import (
     checkpoint,
     environment,
     finish,
-    finished_run,
-    interrupted_run,
     the_folder,
     wait_for_checkpoint,
 )
 
-# Percent, step, speed, time left, return of the last episodes.
-LINE = r" *\d+%  step [\d,]+  [\d,]+ steps/s  [\d.]+ min left  return [\d.]+"
+# Percent, steps, speed, time left, return and length of the last episodes. As long as nothing is
+# known of one of them there is a question mark or nothing.
+NUMBER = r"[\d.]+[kMG]?"
+EPISODES = rf", return {NUMBER}, length \d+"
+LINE = rf" *\d+%  {NUMBER} steps  ({NUMBER}|\?) steps/s  ([\d:]+|\?) left({EPISODES})?"
+# On a terminal: 20%|██   | 4.1k/20.5k [00:02<00:10, 1.6k steps/s, return 26.0, length 26].
+TIME = rf"\[[\d:]+<([\d:]+|\?), ({NUMBER}|\?) steps/s({EPISODES})?\]"
+BAR = rf" *\d+%\|.*\| {NUMBER}/{NUMBER} {TIME} *"
+# What stands behind the last line of progress.
+SPEED = r"[\d,]+ steps, [\d,]+ steps/s"
+EVALUATION = r"evaluation: return [\d.]+ ± [\d.]+"
+COLUMNS = 100
 # Runs its arguments on a terminal of their own; what it reads is typed there.
-ON_A_TERMINAL = (
-    "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])) % 256)"
-)
+ON_A_TERMINAL = f"""
+import os, pty, sys
+command = ["sh", "-c", 'stty cols {COLUMNS} rows 30; exec "$@"', "sh", *sys.argv[1:]]
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(command)) % 256)
+"""
 needs_uv = pytest.mark.skipif(not shutil.which("uv"), reason="uv is not installed")
 
 
@@ -104,18 +114,25 @@ def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     shutil.rmtree(fresh / "stopped")
 
 
-def test_progress_in_a_pipe_is_plain_lines() -> None:
-    for run in (finished_run(), interrupted_run()[0]):
-        assert "\r" not in run.stdout
-        assert "\x1b" not in run.stdout
-        lines = [line for line in run.stdout.splitlines() if "%" in line]
-        assert lines
-        assert all(re.fullmatch(LINE, line) for line in lines), run.stdout
-    last = [line for line in finished_run().stdout.splitlines() if "%" in line][-1]
-    assert re.match("100%  step 2,048", last)
-    assert re.fullmatch(
-        r"evaluation: return [\d.]+ ± [\d.]+", finished_run().stdout.splitlines()[-1]
+def test_progress_in_a_pipe_is_plain_lines(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--total-timesteps", "2048", "--eval-episodes", "1"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,  # as bytes: decoding would turn a carriage return into a line's end
+        timeout=LIMIT,
     )
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode()
+    assert "\r" not in shown
+    assert "\x1b" not in shown
+    first, *lines, last, speed, evaluation = filter(None, shown.split("\n"))
+    assert first.startswith("run folder: ")
+    assert lines
+    assert all(re.fullmatch(LINE, line) for line in lines), shown
+    assert re.fullmatch(rf"100%  2.05k steps  {NUMBER} steps/s  00:00 left{EPISODES}", last)
+    assert re.fullmatch(SPEED, speed) and speed.startswith("2,048 steps, ")
+    assert re.fullmatch(EVALUATION, evaluation)
 
 
 def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
@@ -130,12 +147,14 @@ def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     first, shown = shown.split("\n", 1)
     folder = the_folder(tmp_path / "runs")
     assert first == f"run folder: {folder.relative_to(tmp_path)}"
-    live, evaluation = shown.rstrip().rsplit("\n", 1)
-    assert re.match(r"evaluation: return [\d.]+ ± ", evaluation)
-    states = live.strip("\r\n").split("\r")
+    live, speed, evaluation = shown.rstrip().rsplit("\n", 2)
+    assert re.fullmatch(SPEED, speed)
+    assert re.fullmatch(EVALUATION, evaluation)
+    states = live.strip("\r").split("\r")
     assert len(states) > 2
-    assert "\n" not in "".join(states)
-    assert all(re.fullmatch(LINE + re.escape("\x1b[K"), state) for state in states), states
+    assert all(re.fullmatch(BAR, state) for state in states), states
+    assert all(len(state) <= COLUMNS for state in states), "wrapped lines are not overwritten"
+    assert re.search(EPISODES, states[-1])
     percent = [int(state.split("%")[0]) for state in states]
     assert percent == sorted(percent)
     assert percent[0] < percent[-1] == 100

@@ -225,7 +225,7 @@ class Args:
         return self.through
 
 
-class Logger:
+class Run:
     def log(self):
         return self.args.seed + self.forgotten
 

@@ -231,7 +231,7 @@ ROWS: list[tuple[str, Any, str, str]] = [
     ("none kept", lambda run: forget(run, 0), "", r"has no checkpoint-<step>\.pt"),
     ("one kept", lambda run: forget(run, 1), "", "a league needs two"),
     ("damaged", lambda run: (run / "checkpoint-16.pt").write_bytes(b"PK"), "", "checkpoint-16.pt"),
-    ("another script's", lambda run: rewrite(run, script="ppo.py"), "", r"written by ppo\.py"),
+    ("another script's", lambda run: rewrite(run, script="ppo.py"), "", r"it is one of ppo\.py"),
     ("foreign weights", lambda run: rewrite(run, agent={"a": torch.ones(1)}), "", "no agent that"),
     ("no weights", lambda run: rewrite(run, agent=None), "", "no agent that"),
     ("two games", play_another_game, "", "different games: pong_v3, toy_v0"),

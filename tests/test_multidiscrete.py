@@ -289,7 +289,7 @@ def test_run_is_resumed_and_evaluated(name: str, tmp_path: Path):
 ROWS = [
     (None, "CartPole-v1", r"acts in Discrete\(2\), see ppo\.py"),
     (None, "Pendulum-v1", r"see ppo_continuous_action\.py"),
-    (None, "clockwork:DictAction-v0", r"Dict\('jump': .* actions that start at 0"),
+    (None, "clockwork:DictAction-v0", r"acts in Dict\('jump': .* needs a MultiDiscrete"),
     (None, "CliffWalking-v1", r"see ppo\.py"),
     (None, "levers:LeversFrom1-v0", r"actions that start at 0"),
     (None, "MicrortsMining5x5F9-v0", r"MicrortsMining"),
@@ -324,6 +324,19 @@ def refused(
     assert stopped.value.code == 2 and shown.out == ""
     assert shown.err.count("\n") == 1 and len(shown.err) < 500
     assert re.search(message, shown.err), shown.err
+
+
+@BOTH
+def test_flags_are_checked_without_worker_processes(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+):
+    """What goes wrong in one of them would be told in many lines."""
+
+    def start(*_: Any, **__: Any) -> None:
+        pytest.fail("starts a worker process")
+
+    monkeypatch.setattr(gym.vector, "AsyncVectorEnv", start)
+    script.check(script.Args(env_id="levers:Levers-v0", async_envs=True, cuda=False))
 
 
 # ------ Gym-µRTS ------

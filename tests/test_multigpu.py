@@ -1,6 +1,7 @@
 """ppo_atari_multigpu.py: several processes together take the steps that one alone would take."""
 
-import json
+import contextlib
+import io
 import os
 import signal
 import socket
@@ -187,14 +188,17 @@ def spy_on_rollout(module: ModuleType, folder: Path, resumed: Any = None, **flag
         return make_envs(args, videos)
 
     module.backward, module.make_envs = spy, remember
-    checkpoint = {}
-    if resumed:
-        agent = make_agent(module)
-        optimizer = torch.optim.Adam(agent.parameters())
-        checkpoint = {"agent": resumed["weights"], "optimizer": optimizer.state_dict()}
-        checkpoint["rng"] = [torch.get_rng_state()]
+    checkpoint = checkpoint_at(0, module) | {"agent": resumed["weights"]} if resumed else {}
     module.train(args, folder, checkpoint)
     return seen
+
+
+def checkpoint_at(step: int, module: ModuleType) -> dict[str, Any]:
+    """What a run restores, of an agent that has learned nothing."""
+    agent = make_agent(module)
+    optimizer = torch.optim.Adam(agent.parameters())
+    restored = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+    return restored | {"rng": [torch.get_rng_state()], "global_step": step}
 
 
 def test_one_process_is_the_parent(tmp_path: Path):
@@ -278,40 +282,53 @@ def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path
 
 
 # ------ torchrun ------
-def fake_run(folder: Path, torchrun: str, argv: list[str], finished: bool = False) -> str:
-    folder.mkdir(parents=True)
-    (folder / "args.json").write_text(json.dumps({"torchrun": torchrun, "argv": argv}))
-    for name in ("checkpoint.pt", "agent.pt") if finished else ("checkpoint.pt",):
-        (folder / name).touch()
-    return str(folder)
+def launch(module: ModuleType, folder: Path, stop: bool) -> int:
+    """What torchrun starts; with `stop` the second process is told to, in the second iteration."""
+    flags = "--num-envs 2 --num-steps 16 --num-minibatches 2 --update-epochs 1 --torch-threads 1 "
+    flags += "--total-timesteps 256 --eval-episodes 0 --resume auto"
+    sys.argv = [NAME, *flags.split()]
+    os.chdir(folder.parent)
+    calls, backward = [], module.backward
+
+    def spy(*arguments: Any) -> Any:
+        calls.append(1)
+        if stop and module.RANK == 1 and len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return backward(*arguments)
+
+    module.backward = spy
+    return module.main()
 
 
-def test_run_that_is_started_again_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Known by torchrun's id and the command line; finished ones only if workers are restarted."""
-    module = load_script(NAME)
-    args = module.Args(runs_dir=str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [NAME, "--seed", "1"])
-    older = fake_run(tmp_path / "A__1", "job", ["--seed", "1"])
-    newer = fake_run(tmp_path / "A__2", "job", ["--seed", "1"])
-    fake_run(tmp_path / "A__3", "job", ["--seed", "2"])
-    unnamed = fake_run(tmp_path / "A__4", "none", ["--seed", "1"])
-    fake_run(tmp_path / "A__5", "", ["--seed", "1"])
-    (tmp_path / "B__1").mkdir()
-    (tmp_path / "B__1" / "args.json").touch()  # killed while it was being written
-    for number, text in enumerate(('{"torchrun": ', "[1]", "")):  # damaged, or of nobody's run
-        folder = fake_run(tmp_path / f"C__{number}", "job", ["--seed", "1"])
-        (Path(folder) / "args.json").write_text(text)
-    assert module.earlier_run(args) is None  # without torchrun
+def test_launch_that_is_started_again_goes_on(tmp_path: Path):
+    """All processes find the run that the first of them has written; test_runs.py has the rest."""
+    assert together(NAME, launch, tmp_path / "first", stop=True) == [143, 143]
+    folder = command.the_folder(tmp_path / "runs")
+    assert command.checkpoint(folder)["global_step"] == 128
+    assert not (folder / "agent.pt").exists()
+    assert together(NAME, launch, tmp_path / "again", stop=False) == [0, 0]
+    assert command.the_folder(tmp_path / "runs") == folder
+    assert command.checkpoint(folder, "agent.pt")["global_step"] == 256
+    assert begins(folder) == [1, 129]
+    steps = [step for step, _ in command.curve(folder, "losses/value_loss")]
+    assert steps == [64, 128, 192, 256], "each iteration once"
 
-    def found(run_id: str, restarts: int) -> str | None:
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
-        return module.earlier_run(args)
 
-    assert found("job", 0) == newer and found("other", 1) is None
-    assert found("none", 0) is None and found("none", 1) == unnamed
-    (Path(newer) / "agent.pt").touch()
-    assert found("job", 0) == older and found("job", 1) == newer
+def resume_in_the_first_alone(module: ModuleType, folder: Path) -> tuple[object, str]:
+    """As if the second process, on another machine, did not see the run; exit code and message."""
+    args = module.Args(**SHORT, num_envs=2)
+    checkpoint = checkpoint_at(96, module) if module.RANK == 0 else {}
+    stderr = io.StringIO()
+    with pytest.raises(SystemExit) as stopped, contextlib.redirect_stderr(stderr):
+        module.train(args, folder / "run", checkpoint)
+    return stopped.value.code, stderr.getvalue()
+
+
+def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
+    for code, message in together(NAME, resume_in_the_first_alone, tmp_path):
+        assert code == 2
+        assert message.endswith("--resume: not all processes see the same run folder\n")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -343,7 +360,7 @@ def test_gpus_of_the_processes(
     args, found = module.Args(**flags, torch_threads=1), []
     for rank in range(processes):
         monkeypatch.setattr(module, "LOCAL_RANK", rank)
-        found.append(str(module.setup_torch(args)))
+        found.append(str(module.device_of_process(args)))
     assert found == devices and module.backend(args) == backend
 
 
@@ -373,7 +390,8 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = "--num-envs 1 --num-steps 32 --num-minibatches 2 --update-epochs 1 --torch-threads 1 "
-    flags += "--total-timesteps 1280 --checkpoint-every 3 --eval-episodes 0 --runs-dir runs"
+    flags += "--total-timesteps 1280 --checkpoint-every 3 --eval-episodes 0 --runs-dir runs "
+    flags += "--resume auto"
     words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
     words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two"]
     words += ["--max-restarts=3"]
@@ -415,7 +433,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     steps = [step for step, _ in command.curve(folder, "losses/value_loss")]
     assert steps == list(range(64, 1281, 64)), "each iteration once"
     alone = command.run("--resume", folder, cwd=cwd, script=FILE)
-    assert alone.returncode == 2 and "keeps the number of processes" in alone.stderr
+    assert alone.returncode == 2 and "and its number of processes" in alone.stderr
 
 
 # ------ command line ------

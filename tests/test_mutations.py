@@ -558,7 +558,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "aux-2",
             "the same actions after a restart",
             "test_multigpu.py same_weights",
-            {"torch.manual_seed(args.seed + log.global_step)": "pass"},
+            {'torch.manual_seed(args.seed + checkpoint.get("global_step", 0))': "pass"},
         ),
         Mutation(
             "aux-2",
@@ -570,19 +570,19 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "aux-2",
             "episodes of one process",
             "test_multigpu.py equals_the_parents",
-            {"sorted(e for part in ended for e in part)": "sorted(ended[0])"},
+            {"in all_episodes for episode in": "in all_episodes[:1] for episode in"},
         ),
         Mutation(
             "aux-2",
             "stops alone",
             "test_multigpu.py signal_to_one",
-            {"self.exit_code = max(asked)": "self.exit_code = self.asked"},
+            {"run.exit_code = max(exit_codes)": "run.exit_code = exit_codes[RANK]"},
         ),
         Mutation(
             "aux-2",
             "leaves while the first process still saves",
             "test_multigpu.py signal_to_one",
-            {"gather()  # who leaves": "# who leaves"},
+            {"dist.barrier()  # who left": "pass  # who left"},
         ),
     ],
     "ppo_atari_envpool.py": [
@@ -652,7 +652,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "aux-2",
             "games of one process",
             "test_envpool_multigpu.py share_the_games",
-            {"sorted(e for part in ended for e in part)": "sorted(ended[0])"},
+            {"in all_episodes for episode in": "in all_episodes[:1] for episode in"},
         ),
     ],
     "ppo_procgen.py": [
@@ -1018,7 +1018,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "another activation",
             "test_jax.py clipped_gradient and loop",
             {
-                "nnx.relu, flatten": "nnx.tanh, flatten",
+                "nnx.relu,\n            flatten": "nnx.tanh,\n            flatten",
                 "= nnx.Sequential(  # [atari-8]": "= (nnx.Sequential)(  # [atari-8]",
             },
         ),
@@ -1044,13 +1044,13 @@ MUTATIONS: dict[str, list[Mutation]] = {
             RESETS,
             "learned from",
             "test_jax.py rows_are_paired and loop",
-            {"valid, last_done = ~done[:-1], done[-1:]": "valid = jnp.ones_like(done[:-1])"},
+            {"valid = ~done[:-1]": "valid = jnp.ones_like(done[:-1])"},
         ),
         Mutation(
             RESETS,
             "forgotten where a rollout begins",
             "test_jax.py rows_are_paired and loop",
-            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+            {"last_done = done[-1:]": "last_done = done[-1:] & False"},
         ),
     ],
     "ppo_atari_envpool_xla_jax_scan.py": [
@@ -1064,13 +1064,13 @@ MUTATIONS: dict[str, list[Mutation]] = {
             "core-5",
             "one-step errors",
             "test_jax.py advantages_equal and scan",
-            {"jax.lax.scan(gae_step, *steps, reverse=True)[1]": "deltas"},
+            {"= scan(after_last, rows)": "= None, deltas"},
         ),
         Mutation(
             "core-5",
             "forwards",
             "test_jax.py advantages_equal and scan",
-            {"reverse=True)[1]": "reverse=False)[1]"},
+            {"gae_step, reverse=True)": "gae_step, reverse=False)"},
         ),
         Mutation(
             "core-6",
@@ -1103,7 +1103,7 @@ MUTATIONS: dict[str, list[Mutation]] = {
             RESETS,
             "forgotten where a rollout begins",
             "test_jax.py rows_are_paired and scan",
-            {"= ~done[:-1], done[-1:]": "= ~done[:-1], done[-1:] & False"},
+            {"last_done = done[-1:]": "last_done = done[-1:] & False"},
         ),
     ],
 }

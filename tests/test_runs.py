@@ -68,9 +68,11 @@ def assert_curves_are_whole(folder: Path) -> None:
     expected = [args["learning_rate"] * (1 - i / total) for i in range(len(rates))]
     assert [rate for _, rate in rates] == pytest.approx(expected)
     # As many as were played: twice logged or lost ones would shift what the checkpoint remembers.
-    returns = curve(folder, "charts/episodic_return")
-    assert [step for step, _ in returns] == sorted(step for step, _ in returns)
-    assert [value for _, value in returns[-100:]] == pytest.approx(saved["recent"])
+    for column, tag in enumerate(("charts/episodic_return", "charts/episodic_length")):
+        points = curve(folder, tag)
+        assert [step for step, _ in points] == sorted(step for step, _ in points)
+        recent = [episode[column] for episode in saved["recent"]]
+        assert [value for _, value in points[-100:]] == pytest.approx(recent)
 
 
 # ------ the run folder ------
@@ -98,6 +100,7 @@ def test_args_json_says_how_the_run_was_made() -> None:
     assert about["versions"]["python"] == sys.version
     assert {"torch", "gymnasium", "numpy"} < about["versions"].keys()
     assert "cpu" in about["hardware"].lower()
+    assert about["processes"] == 1
 
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -182,6 +185,21 @@ def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> N
     assert flags or "Traceback" not in stderr  # Gymnasium's workers say that they lost their pipe
     assert checkpoint(folder)["global_step"] == 0
     wait_until(lambda: not workers & processes().keys(), 5)
+
+
+def test_ctrl_c_during_the_evaluation_ends_at_once(tmp_path: Path) -> None:
+    """There is nothing to be saved any more; the run can be resumed, and evaluates again."""
+    args = ("--total-timesteps", 512, "--eval-episodes", 1_000_000, "--runs-dir", "runs")
+    process = start(*args, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    wait_until(lambda: checkpoint(folder)["global_step"] == 512)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    returncode, _, stderr = finish(process, 10)
+    assert returncode == 130
+    assert stderr == ""
+    assert not (folder / "agent.pt").exists()
+    assert "evaluation: return" in resume(folder, "--eval-episodes", 1, cwd=tmp_path).stdout
 
 
 def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
@@ -297,9 +315,9 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
     args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)
     (tmp_path / "whole").mkdir()
     whole = train(*args, cwd=tmp_path / "whole")
-    process = start(*args, "--runs-dir", "runs", cwd=tmp_path)
+    process = start(*args, "--checkpoint-every", 5, "--runs-dir", "runs", cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
-    time.sleep(0.2)
+    wait_until(lambda: checkpoint(folder)["iteration"] > 0)
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
     stopped = checkpoint(folder)
@@ -328,7 +346,7 @@ def test_random_state_of_gpus_is_kept_where_they_are_used(
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state] * 8)
     monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.extend)
     run = train_here(script, tmp_path, total_timesteps=512, cuda=False)
-    saved = script.load(tmp_path / "checkpoint.pt")
+    saved = script.load_checkpoint(tmp_path / "checkpoint.pt")
     assert len(saved["rng"]) == (9 if available else 1)
     assert script.train(replace(run.args, total_timesteps=1024), tmp_path, saved) == 0
     assert len(given) == available
@@ -356,13 +374,88 @@ def test_every_process_of_a_launcher_keeps_its_own_run(tmp_path: Path) -> None:
 
 
 def test_run_of_a_gpu_is_resumed_without_one(tmp_path: Path) -> None:
-    """Its checkpoint holds the random state of each GPU, for which there is no place here."""
+    """Its checkpoint holds the random state of each GPU, for which there is no place here, and its
+    flags name one."""
     before, _ = interrupted_run()
     folder = tmp_path / before.folder.name
     shutil.copytree(before.folder, folder)
     state = checkpoint(folder)
     state["rng"].append(torch.zeros(16, dtype=torch.uint8))
+    state["args"]["device"] = "cuda:1"
     torch.save(state, folder / "checkpoint.pt")
     step = state["global_step"] + 512
-    resume(folder, "--device", "cpu", "--total-timesteps", step, cwd=tmp_path)
-    assert checkpoint(folder, "agent.pt")["global_step"] == step
+    resume(folder, "--total-timesteps", step, cwd=tmp_path)
+    after = checkpoint(folder, "agent.pt")
+    assert after["global_step"] == step
+    assert after["args"]["device"] == "auto"
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+def test_flags_of_the_machine_are_not_taken_from_a_checkpoint(
+    threads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those of the command line or the defaults; all others are the run's own."""
+    script = load_script("ppo.py")
+    before = script.Args(torch_threads=7, device="cuda:1", cuda=False, seed=3, gamma=0.9)
+    flags = ["--resume", "folder", "--gamma", "0.8"]
+    flags += ["--torch-threads", str(threads)] if threads else []
+    monkeypatch.setattr(sys, "argv", ["ppo.py", *flags])
+    state = {"args": before, "iteration": 2, "global_step": 1024}
+    given = script.tyro.cli(script.Args)
+    after = script.resumed(given, state)
+    assert after == script.Args(torch_threads=threads or 1, seed=3, gamma=0.8, resume="folder")
+
+
+# ------ --resume auto ------
+
+
+def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> None:
+    """The very same command until it has ended, as a batch system gives it again and again."""
+    args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)
+    args += ("--runs-dir", "runs", "--resume", "auto")
+    process = start(*args, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 143
+    stopped = checkpoint(folder)["global_step"]
+    assert stopped < 3200
+    again = run(*args, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert list((tmp_path / "runs").iterdir()) == [folder]
+    assert again.stdout.startswith(f"run folder: {folder.relative_to(tmp_path)}\n")
+    assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+    assert checkpoint(folder, "agent.pt")["global_step"] == 3200
+    steps = [step for step, _ in curve(folder, "charts/learning_rate")]
+    assert steps == list(range(16, 3201, 16))
+
+
+def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = load_script("ppo.py")
+    argv = ["--seed", "3", "--resume", "auto"]
+    monkeypatch.setattr(sys, "argv", ["ppo.py", *argv])
+    args = script.Args(runs_dir=str(tmp_path / "runs"))
+    assert script.unfinished_run(args) is None  # there is not even a folder of runs
+
+    def make_run(name: str, *files: str, **changes: Any) -> str:
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        about = {"script": "ppo.py", "argv": argv} | changes
+        (folder / "args.json").write_text(json.dumps(about))
+        for file in files:
+            (folder / file).touch()
+        return str(folder)
+
+    make_run("CartPole-v1__ppo__3__2003", "checkpoint.pt", "agent.pt")  # finished
+    make_run("CartPole-v1__ppo__3__2004", "checkpoint.pt", argv=["--seed", "3"])
+    make_run("CartPole-v1__ppo__3__2005", "checkpoint.pt", script="ppo_atari.py")
+    make_run("CartPole-v1__ppo__3__2006")  # killed before its first checkpoint
+    cut_off = Path(make_run("CartPole-v1__ppo__3__2007", "checkpoint.pt"))
+    (cut_off / "args.json").write_text('{"script": "ppo.py", "ar')
+    foreign = Path(make_run("CartPole-v1__ppo__3__2008", "checkpoint.pt"))
+    (foreign / "args.json").write_text("[]")
+    assert script.unfinished_run(args) is None
+    make_run("CartPole-v1__ppo__3__2001", "checkpoint.pt")
+    last = make_run("CartPole-v1__ppo__3__2002", "checkpoint.pt")
+    assert script.unfinished_run(args) == last

@@ -109,6 +109,13 @@ def test_environments_are_stepped_side_by_side_and_reset_on_the_next_step(tmp_pa
     envs.close()
 
 
+def test_environment_needs_no_render_mode(tmp_path: Path):
+    """What nobody films need not be able to be filmed, and may take no such argument."""
+    envs = ppo.make_envs(ppo.Args(env_id="clockwork:Plain-v0"), tmp_path)
+    assert envs.num_envs == 4
+    envs.close()
+
+
 def test_reset_rows_are_the_invalid_ones(spy: Spy, tmp_path: Path):
     """valid[t] = not done[t-1], also from one rollout to the next; told from what was observed."""
     probes.EXECUTED.clear()
