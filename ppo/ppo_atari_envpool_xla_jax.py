@@ -480,7 +480,16 @@ SCRIPT_FOR = {  # by space of actions
 }
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
-PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
+PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
+
+
+class ProgressLines(tqdm):
+    """Progress as plain lines, for pipes and log files."""
+
+    @staticmethod
+    def status_printer(file: Any) -> Any:
+        """Returns the function that shows the progress."""
+        return lambda line: print(line, file=file, flush=True)
 
 
 class Run:
@@ -512,15 +521,16 @@ class Run:
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
-        self.progress = tqdm(
+        on_terminal = sys.stdout.isatty()
+        self.progress = (tqdm if on_terminal else ProgressLines)(
             total=self.total_steps,
             initial=self.step,
             unit=" steps",
             unit_scale=True,
             file=sys.stdout,
             dynamic_ncols=True,
-            mininterval=0.2 if sys.stdout.isatty() else 10,
-            bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
+            mininterval=0.2 if on_terminal else 10,
+            bar_format=None if on_terminal else PROGRESS_LINE,
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
@@ -808,9 +818,9 @@ def unfinished_run(args: Args) -> str | None:
 def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
     """The run's own flags, and over them those of the command line and of the machine at hand."""
     before = checkpoint["args"]
-    kept = {"resume": args.resume}
-    kept |= {name: getattr(args, name) for name in MACHINE_FLAGS}
-    args = tyro.cli(Args, default=replace(before, **kept))
+    kept = {name: getattr(args, name) for name in MACHINE_FLAGS}
+    folder = args.resume  # which --resume auto has found
+    args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
     if args.env_id != before.env_id:
         refuse(f"--resume keeps the run's --env-id, {before.env_id}")
     if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:

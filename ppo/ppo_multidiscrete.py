@@ -125,7 +125,8 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
     """A vector of `num_envs` environments; with --capture-video the first is filmed to `videos`."""
 
     def make_env(film: bool) -> gym.Env:
-        env = gym.make(args.env_id, render_mode="rgb_array" if film else None)
+        options = {"render_mode": "rgb_array"} if film else {}
+        env = gym.make(args.env_id, **options)
         env = gym.wrappers.RecordEpisodeStatistics(env)
         if film:
             env = gym.wrappers.RecordVideo(env, str(videos), lambda n: n % args.video_every == 0)
@@ -390,6 +391,7 @@ import shutil
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -417,7 +419,16 @@ MACHINE_FLAGS = (
     "backend",
     "timeout",
 )
-PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}\n"
+PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
+
+
+class ProgressLines(tqdm):
+    """Progress as plain lines, for pipes and log files."""
+
+    @staticmethod
+    def status_printer(file: Any) -> Any:
+        """Returns the function that shows the progress."""
+        return lambda line: print(line, file=file, flush=True)
 
 
 class Run:
@@ -453,15 +464,16 @@ class Run:
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
-        self.progress = tqdm(
+        on_terminal = sys.stdout.isatty()
+        self.progress = (tqdm if on_terminal else ProgressLines)(
             total=self.total_steps,
             initial=self.step,
             unit=" steps",
             unit_scale=True,
             file=sys.stdout,
             dynamic_ncols=True,
-            mininterval=0.2 if sys.stdout.isatty() else 10,
-            bar_format=None if sys.stdout.isatty() else PROGRESS_LINE,
+            mininterval=0.2 if on_terminal else 10,
+            bar_format=None if on_terminal else PROGRESS_LINE,
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
@@ -614,6 +626,8 @@ def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: in
     due = iteration % every == 0 or iteration == last or run.exit_code
     if not (due and run.writes):
         return False
+    if not all(weight.isfinite().all() for weight in agent.state_dict().values()):
+        refuse(f"diverged at step {step}: weights that are not finite", exit_code=1)
     state = {
         "script": SCRIPT.name,
         "args": asdict(run.args),
@@ -635,6 +649,8 @@ def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: in
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
     try:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("not an archive of torch.save")
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])
         script = state["script"]
@@ -775,9 +791,9 @@ def unfinished_run(args: Args) -> str | None:
 def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
     """The run's own flags, and over them those of the command line and of the machine at hand."""
     before = checkpoint["args"]
-    kept = {"resume": args.resume}
-    kept |= {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
-    args = tyro.cli(Args, default=replace(before, **kept))
+    kept = {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
+    folder = args.resume  # which --resume auto has found
+    args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
     if args.env_id != before.env_id:
         refuse(f"--resume keeps the run's --env-id, {before.env_id}")
     if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:

@@ -112,7 +112,7 @@ def test_run_is_resumed_and_played(tmp_path: Path):
         ("--env-threads 0", "--env-threads starts at 1"),
         ("--timeout 0", "--timeout starts at 1"),
         ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--env-id Brekout-v5", "no Brekout-v5; there is .*Breakout-v5"),
+        ("--env-id Brekout-v5", "EnvPool has no Brekout-v5; it has .*Breakout-v5"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):

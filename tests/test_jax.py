@@ -602,7 +602,7 @@ def test_command_line(name: str, tmp_path: Path):
     ("flags", "message"),
     [
         ({"env_id": "CartPole-v1"}, r"CartPole-v1 is not an Atari game, see ppo\.py"),
-        ({"env_id": "Brekout-v5"}, "no Brekout-v5; there is .*Breakout-v5"),
+        ({"env_id": "Brekout-v5"}, "EnvPool has no Brekout-v5; it has .*Breakout-v5"),
         ({"env_threads": 0}, "--env-threads starts at 1"),
         ({"num_minibatches": 3}, "--num-minibatches must divide"),
         ({"device": "cuda"}, "--device cuda: .*cuda"),
