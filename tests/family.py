@@ -234,7 +234,7 @@ FAMILY: dict[str, Script] = {
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
-        (79, 78),
+        (80, 78),
         differs=frozenset({"Agent.__init__", "Args", "check_envs", "imports", "make_envs"}),
         adds=frozenset(
             {
@@ -261,7 +261,7 @@ FAMILY: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (109, 161),
+        (110, 161),
         differs=frozenset(
             {
                 "Agent.__init__",
@@ -299,7 +299,7 @@ FAMILY: dict[str, Script] = {
     # games. SuperSuit's vector would take a few, but resets in the same step.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (79, 137),
+        (80, 137),
         differs=frozenset(
             {
                 "Agent.__init__",
