@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
 #     "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
-#     "envpool>=1.2", "flax>=0.12", "jax>=0.10", "optax>=0.2.8", "tensorboardx>=2.6.2"]
+#     "envpool>=1.2", "flax>=0.12", "jax>=0.10", "optax>=0.2.8"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
@@ -485,8 +485,9 @@ from typing import NoReturn
 import flax
 import tyro
 from flax import serialization
-from tensorboardX import SummaryWriter
-from tensorboardX.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.summary.writer import event_file_writer
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
@@ -535,8 +536,9 @@ class Run:
         print(f"run folder: {folder}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
-        self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
+        self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
         on_terminal = sys.stdout.isatty()
         self.progress = (tqdm if on_terminal else ProgressLines)(
@@ -559,9 +561,27 @@ class Run:
         print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Writes all metrics in one event, which is faster than an add_scalar for each."""
+        """Writes all metrics in one event."""
         values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
-        self.writer.file_writer.add_summary(Summary(value=values), step)
+        self.add_event(step, summary=Summary(value=values))
+
+    def write_histogram(self, name: str, x: Any, step: int) -> None:
+        """Writes how the values of x, (n,), are distributed."""
+        counts, limits = np.histogram(x, bins=30)
+        histogram = HistogramProto(
+            min=x.min(),
+            max=x.max(),
+            num=len(x),
+            sum=x.sum(),
+            sum_squares=x @ x,
+            bucket_limit=limits,
+            bucket=[0, *counts],  # limits[0] is the end of what is below it
+        )
+        self.add_event(step, summary=Summary(value=[Summary.Value(tag=name, histo=histogram)]))
+
+    def add_event(self, step: int, **content: Any) -> None:
+        """Hands an event to TensorBoard's writer."""
+        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
 
     def log_episodes(self, rows: dict[str, Array], step: int) -> None:
         """Collects the episodes that ended in a rollout, whose last step is `step`."""
@@ -614,7 +634,7 @@ class Run:
             self.recent.append([episodic_return, length])
         if self.episodes:
             returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
-            self.writer.add_histogram("charts/episodic_returns", returns, step, bins=30)
+            self.write_histogram("charts/episodic_returns", returns, step)
         self.recent = self.recent[-100:]
         self.episodes = []
 

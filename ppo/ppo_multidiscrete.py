@@ -515,6 +515,7 @@ class Run:
         if not np.isfinite(list(metrics.values())).all():
             refuse(f"diverged at step {step}: {metrics}", exit_code=1)
         if not self.writes:
+            self.episodes = []  # the process that writes has them
             return
         metrics["losses/explained_variance"] = explained_variance
         metrics["charts/learning_rate"] = optimizer.param_groups[0]["lr"]

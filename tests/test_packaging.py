@@ -25,7 +25,6 @@ OTHERS |= {f"benchmark/{path.name}": BENCHMARK for path in (ROOT / "benchmark").
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
-MODULES["tensorboardx"] = "tensorboardX"
 
 
 def header(path: str) -> dict[str, Any]:
