@@ -438,6 +438,9 @@ def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp
     ends += [(20 + step, env, t) for step, env, t in ends]
     assert scalars["charts/episodic_return"] == [(s, t + 10.0 * env) for s, env, t in ends]
     assert scalars["charts/episodic_length"] == [(s, t) for s, _, t in ends]
+    mean = np.mean([t + 10.0 * env for _, env, t in ends[:4]])
+    assert scalars["charts/avg_episodic_return"] == [(20, mean), (40, mean)]
+    assert scalars["charts/avg_episodic_length"] == [(20, 4.5), (40, 4.5)]
     histograms = events(run.folder).Histograms("charts/episodic_returns")
     assert [(h.step, h.histogram_value.num) for h in histograms] == [(20, 4), (40, 4)]
     recent = [[t + 10.0 * env, t] for _, env, t in ends]
