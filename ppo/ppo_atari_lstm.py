@@ -161,7 +161,7 @@ def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
     if "ale_py" not in str(gym.spec(args.env_id).entry_point):
         refuse(f"{args.env_id} is not an Atari game, see ppo.py")
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if args.num_envs % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs: minibatches are whole environments")

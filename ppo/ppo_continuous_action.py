@@ -102,7 +102,7 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
     if not args.rpo_alpha >= 0:
         refuse("--rpo-alpha starts at 0")

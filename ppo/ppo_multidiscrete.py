@@ -146,7 +146,7 @@ def check_envs(args: Args) -> None:
             refuse("Gym-µRTS needs Java: apt install default-jre-headless")
         if args.async_envs:
             refuse("--async-envs: Java cannot be in every process")
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.MultiDiscrete)
 
 

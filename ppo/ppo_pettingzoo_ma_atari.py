@@ -195,7 +195,7 @@ def check_envs(args: Args) -> None:
     if args.env_id not in games:
         near = get_close_matches(args.env_id, games) or games
         refuse(f"PettingZoo has no {args.env_id}; it has {', '.join(near)}")
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if args.num_envs % envs.players:
         refuse(f"--num-envs must be a multiple of the game's {envs.players} players")

@@ -234,7 +234,7 @@ FAMILY: dict[str, Script] = {
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
-        (80, 78),
+        (81, 79),
         differs=frozenset({"Agent.__init__", "Args", "check_envs", "imports", "make_envs"}),
         adds=frozenset(
             {

@@ -83,6 +83,7 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("MuJoCo missing", "--env-id Ant-v5", r"pip install .*gymnasium\[mujoco\]", {}),
     ("ALE missing", "--env-id ALE/Pong-v5", "proper package for ALE", {}),
     ("continuous actions", "--env-id Pendulum-v1", r"ppo_continuous_action\.py", {}),
+    ("continuous, workers", "--env-id Pendulum-v1 --async-envs", "ppo_continuous_action", {}),
     ("several actions", "--env-id clockwork:MultiDiscreteAction-v0", r"ppo_multidiscrete\.py", {}),
     ("actions of no script", "--env-id clockwork:DictAction-v0", r"in Dict\(.*docs/", {}),
     ("discrete observations", "--env-id CliffWalking-v1", r"Discrete\(48\)", {}),

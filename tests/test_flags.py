@@ -101,6 +101,17 @@ def fields(source: str) -> dict[str, ast.AnnAssign]:
     return {ast.unparse(node.target): node for node in nodes}
 
 
+def constants(source: str, names: dict[str, object]) -> dict[str, object]:
+    """Values of the constants above Args that need no other names than these."""
+    values: dict[str, object] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            break
+        if isinstance(node, ast.Assign):
+            values[ast.unparse(node.targets[0])] = eval(ast.unparse(node.value), dict(names))
+    return values
+
+
 def attributes(node: ast.AST, owner: str) -> set[str]:
     """Attributes that are read of a name `owner`, or of an attribute of that name (self.args.x)."""
     found = set()
@@ -182,15 +193,18 @@ def test_computed_values_are_no_flags(name: str):
 @pytest.mark.parametrize("name", COLLECTION.scripts())
 def test_threads_by_default_are_one_or_the_share_of_a_run(name, monkeypatch):
     """One for small networks; else what torch counts, which heeds OMP_NUM_THREADS: a benchmark's
-    workers and SLURM's jobs are given it. Torchrun sets that to 1 by itself: under it the
-    machine's CPUs are split. JAX has no such count."""
+    workers and SLURM's jobs are given it. Torchrun sets that to 1 by itself: under it the CPUs that
+    the launch may use are split. JAX has no such count: it gets all of them."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    monkeypatch.setattr(os, "cpu_count", lambda: 12)
-    threads = [fields(COLLECTION.source(name)).get(f"{of}_threads") for of in ("torch", "env")]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    source = COLLECTION.source(name)
+    names = {"os": os, "torch": torch} | constants(source, names={"os": os})
+    threads = [fields(source).get(f"{of}_threads") for of in ("torch", "env")]
     for node in filter(None, threads):
         assert node.value is not None
-        default = compile(ast.Expression(node.value), name, "eval")
-        value = eval(default, {"os": os, "torch": torch, "LOCAL_WORLD_SIZE": 2})
+        value = eval(ast.unparse(node.value), names)
         kinds = {name in SMALL: 1, "multigpu" in name: 6, "jax" in name: 12}
         assert value == kinds.get(True, 5)
 

@@ -289,7 +289,7 @@ def test_run_is_resumed_and_evaluated(name: str, tmp_path: Path):
 ROWS = [
     (None, "CartPole-v1", r"acts in Discrete\(2\), see ppo\.py"),
     (None, "Pendulum-v1", r"see ppo_continuous_action\.py"),
-    (None, "clockwork:DictAction-v0", r"acts in Dict\('jump': .* needs a MultiDiscrete"),
+    (None, "clockwork:DictAction-v0", r"acts in Dict\('jump': .*, see docs/index\.md"),
     (None, "CliffWalking-v1", r"see ppo\.py"),
     (None, "levers:LeversFrom1-v0", r"actions that start at 0"),
     (None, "MicrortsMining5x5F9-v0", r"MicrortsMining"),

@@ -187,17 +187,18 @@ def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> N
     wait_until(lambda: not workers & processes().keys(), 5)
 
 
-def test_ctrl_c_during_the_evaluation_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
+def test_ctrl_c_during_the_evaluation_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> None:
     """There is nothing to be saved any more; the run can be resumed, and evaluates again."""
     args = ("--total-timesteps", 512, "--eval-episodes", 1_000_000, "--runs-dir", "runs")
-    process = start(*args, cwd=tmp_path)
+    process = start(*args, *flags, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     wait_until(lambda: checkpoint(folder)["global_step"] == 512)
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     returncode, _, stderr = finish(process, 10)
     assert returncode == 130
-    assert stderr == ""
+    assert flags or stderr == ""  # Gymnasium's worker says that it lost its pipe
     assert not (folder / "agent.pt").exists()
     assert "evaluation: return" in resume(folder, "--eval-episodes", 1, cwd=tmp_path).stdout
 
