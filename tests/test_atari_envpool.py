@@ -167,7 +167,7 @@ def test_run_is_resumed_and_played(tmp_path: Path):
     ("arguments", "message"),
     [
         ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
-        ("--env-id Brekout-v5", "no Brekout-v5; there is .*Breakout-v5"),
+        ("--env-id Brekout-v5", "no Brekout-v5; it has .*Breakout-v5"),
         ("--env-threads 0", "--env-threads starts at 1"),
         ("--num-minibatches 3", "--num-minibatches must divide"),
     ],

@@ -306,7 +306,7 @@ def test_what_a_script_prints_is_understood(fake):
     args = module.Args(f"python {fake}", env_ids=["A-v0"], runs_dir=fake.parent / "runs")
     (task,) = module.expand(args)[:1]
     task.log.parent.mkdir(parents=True)
-    for shown, lines in (("  0%", 3), ("100%", None)):
+    for shown, lines in (("  0%", 2), ("100%", None)):
         task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
         assert module.percent(task) == shown
     speed = load("speed")
