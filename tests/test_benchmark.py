@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import fcntl
-import importlib.util
 import json
 import os
 import re
@@ -18,8 +17,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import slurm
-from command import finished_run
+from helpers import slurm_cluster
+from helpers.command_line import finished_run
+from helpers.in_process import load_program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -81,7 +81,7 @@ def runner(fake: Path, *flags: str, command: str = "") -> list[str]:
     return words if "--runs-dir" in flags else [*words, "--runs-dir", runs_dir]
 
 
-def run(fake: Path, *flags: str, command: str = "") -> subprocess.CompletedProcess[str]:
+def run_command(fake: Path, *flags: str, command: str = "") -> subprocess.CompletedProcess[str]:
     words = runner(fake, *flags, command=command)
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
@@ -105,10 +105,10 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     flags = ("--env-ids", "A-v0", "ns/B-v0", "--num-seeds", "2", "--start-seed", "5")
     env_ids = ["A-v0", "ns/B-v0"]
-    dry = run(fake, *flags, "--dry-run")
+    dry = run_command(fake, *flags, "--dry-run")
     assert dry.returncode == 0 and len(dry.stdout.splitlines()) == 4 and not folders(fake)
 
-    first = run(fake, *flags, "--workers", "2")
+    first = run_command(fake, *flags, "--workers", "2")
     assert first.returncode == 0, first.stderr
     assert "4 runs: 4 done, 0 skipped, 0 failed" in first.stdout
     runs_dir = fake.parent / "runs"
@@ -120,18 +120,18 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     logs = sorted(path.name for path in (runs_dir / "logs").iterdir())
     assert logs == ["A-v0__5.log", "A-v0__6.log", "ns-B-v0__5.log", "ns-B-v0__6.log"]
 
-    again = run(fake, *flags, "--runs-dir", f"{runs_dir}/")
+    again = run_command(fake, *flags, "--runs-dir", f"{runs_dir}/")
     assert again.returncode == 0 and "0 done, 4 skipped, 0 failed" in again.stdout
     assert len(folders(fake)) == 4 and all(len(starts(folder)) == 1 for folder in folders(fake))
 
-    other = run(fake, *flags, command=f"{sys.executable} {fake} --learning-rate 0.1")
+    other = run_command(fake, *flags, command=f"{sys.executable} {fake} --learning-rate 0.1")
     assert "4 done, 0 skipped" in other.stdout and len(folders(fake)) == 8
     alone = [starts(folder)[0] for folder in folders(fake) if "--learn" in starts(folder)[0]]
     assert len(alone) == 4 and all(line.endswith("OMP=unset") for line in alone)
 
 
 def test_workers_share_the_cpus(fake, monkeypatch):
-    module = load("run")
+    module = load_program("run.py")
     monkeypatch.setattr(module.os, "cpu_count", lambda: 14)
     for workers, threads in ((1, None), (4, 3), (20, 1)):
         args = module.Args(command=f"python {fake}", env_ids=["A-v0"], workers=workers)
@@ -139,7 +139,7 @@ def test_workers_share_the_cpus(fake, monkeypatch):
 
 
 def test_failing_run_is_loud_and_the_others_go_on(fake):
-    result = run(fake, "--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
+    result = run_command(fake, "--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
     assert result.returncode == 1
     assert "1 done, 0 skipped, 2 failed" in result.stdout
     assert "FAILED   Fail-v0 seed 1: exit code 1" in result.stderr
@@ -164,7 +164,7 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
 
     # The third one is started afresh: let it end by itself.
     fake.write_text(FAKE.replace('startswith("Slow")', 'startswith("Never")'))
-    again = run(fake, *flags)
+    again = run_command(fake, *flags)
     assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
     assert "was made by a different fake.py" in again.stderr
     for folder in cut_off:
@@ -174,7 +174,7 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
         argv = json.loads((folder / "args.json").read_text())["argv"]
         assert argv[:2] == ["--env-id", "Slow-v0"]
     assert len(folders(fake)) == 3
-    assert "0 done, 3 skipped" in run(fake, *flags).stdout
+    assert "0 done, 3 skipped" in run_command(fake, *flags).stdout
 
 
 def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
@@ -188,13 +188,13 @@ def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130
-    again = run(fake, *flags)
+    again = run_command(fake, *flags)
     assert "1 done" in again.stdout and len(folders(fake)) == 1
 
 
 def test_signal_during_the_answer_to_the_first_is_not_lost(fake, monkeypatch):
     fake.write_text(FAKE.replace("while not codes and", "while"))  # deaf to signals
-    module = load("run")
+    module = load_program("run.py")
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own handlers
     signals = module.Signals()
 
@@ -219,7 +219,7 @@ def test_run_of_another_process_is_left_alone(fake):
     log.parent.mkdir(parents=True)
     with open(log, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        result = run(fake, "--env-ids", "A-v0", "--num-seeds", "1")
+        result = run_command(fake, "--env-ids", "A-v0", "--num-seeds", "1")
     assert result.returncode == 1 and "already running" in result.stderr and not folders(fake)
 
 
@@ -241,7 +241,7 @@ def test_run_of_another_process_is_left_alone(fake):
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message, monkeypatch, capsys):
-    module = load("run")
+    module = load_program("run.py")
     words = runner(
         fake,
         *(flag.replace("FAKE", str(fake)) for flag in flags),
@@ -274,13 +274,13 @@ def test_dry_run_of_a_benchmark_lists_its_runs_and_draws_nothing(script, tmp_pat
 
 
 def test_settings_ignore_where_a_run_is_kept():
-    settings = load("run").settings
+    settings = load_program("run.py").settings
     argv = ["--runs-dir=a", "--gamma", "0.9", "--resume", "b", "--runs_dir", "c", "--seed", "1"]
     assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
 
 
 def test_runs_of_another_number_of_processes_are_other_runs(fake):
-    module = load("run")
+    module = load_program("run.py")
     folder = fake.parent / "runs" / "A-v0__fake__1__x"
     folder.mkdir(parents=True)
     (folder / "agent.pt").touch()
@@ -302,14 +302,14 @@ def test_runs_of_another_number_of_processes_are_other_runs(fake):
 def test_what_a_script_prints_is_understood(fake):
     """The runner reads how far a run is, the comparison of speed how fast it was."""
     printed = finished_run().stdout
-    module = load("run")
+    module = load_program("run.py")
     args = module.Args(f"python {fake}", env_ids=["A-v0"], runs_dir=fake.parent / "runs")
     (task,) = module.expand(args)[:1]
     task.log.parent.mkdir(parents=True)
     for shown, lines in (("  0%", 2), ("100%", None)):
         task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
         assert module.percent(task) == shown
-    speed = load("speed")
+    speed = load_program("speed.py")
     ours = speed.contenders(speed.Args(sb3=False))[0]
     assert printed.count("steps/s") > 1
     (found,) = re.findall(ours.pattern, printed)
@@ -319,11 +319,13 @@ def test_what_a_script_prints_is_understood(fake):
 # ------ SLURM ------
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    if reason := slurm.why_not():
+    if reason := slurm_cluster.why_not():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         try:
-            environment = stack.enter_context(slurm.cluster(tmp_path_factory.mktemp("slurm")))
+            environment = stack.enter_context(
+                slurm_cluster.cluster(tmp_path_factory.mktemp("slurm"))
+            )
         except RuntimeError as error:
             pytest.skip(str(error))
         yield environment
@@ -339,7 +341,9 @@ def in_slurm(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> tuple[
 def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     flags = ("--env-ids", "A-v0", "Fail-v0", "--num-seeds", "2", "--workers", "3", *in_slurm)
-    first = run(fake, *flags, "--partition", "gpu", "--gpus", "1", "--cpus", "2", "--hours", "0.5")
+    first = run_command(
+        fake, *flags, "--partition", "gpu", "--gpus", "1", "--cpus", "2", "--hours", "0.5"
+    )
     assert first.returncode == 1, first.stderr
     assert "4 runs: 2 done, 0 skipped, 2 failed" in first.stdout
     assert "FAILED   Fail-v0 seed 1: exit code 1" in first.stderr
@@ -353,10 +357,10 @@ def test_slurm_runs_the_list_and_failures_are_loud(fake, in_slurm, monkeypatch):
     assert all(starts(folder)[0].endswith("OMP=2") for folder in folders(fake))
 
     fake.write_text(FAKE.replace('startswith("Fail")', 'startswith("Never")'))
-    again = run(fake, *flags)
+    again = run_command(fake, *flags)
     assert again.returncode == 0, again.stderr
     assert "2 done, 2 skipped, 0 failed" in again.stdout and len(folders(fake)) == 4
-    assert "4 skipped" in run(fake, *flags).stdout
+    assert "4 skipped" in run_command(fake, *flags).stdout
 
 
 def test_slurm_runs_that_are_stopped_save_and_are_resumed(fake, in_slurm):
@@ -370,7 +374,7 @@ def test_slurm_runs_that_are_stopped_save_and_are_resumed(fake, in_slurm):
     assert [(folder / "signals.txt").read_text() for folder in folders(fake)] == ["1", "1"]
     cut_off = folders(fake)
     fake.write_text(FAKE.replace('startswith("Slow")', 'startswith("Never")'))
-    again = run(fake, *flags)
+    again = run_command(fake, *flags)
     assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
     assert all(starts(folder)[1].startswith(f"--resume {folder}") for folder in cut_off)
 
@@ -380,8 +384,8 @@ def test_slurm_run_that_reaches_the_time_limit_goes_on_in_another_job(fake, in_s
     flags = ("--env-ids", "Slow-v0", "--num-seeds", "1", *in_slurm)
     process = subprocess.Popen(runner(fake, *flags), stdout=subprocess.PIPE, text=True)
     wait_until_running(fake, 1)
-    job = slurm.ask("squeue", "--noheader", "--format=%i", env=cluster).strip()
-    slurm.ask("scancel", "--signal=USR2", job, env=cluster)
+    job = slurm_cluster.ask("squeue", "--noheader", "--format=%i", env=cluster).strip()
+    slurm_cluster.ask("scancel", "--signal=USR2", job, env=cluster)
     output, _ = process.communicate(timeout=50)
     assert process.returncode == 0 and "1 done" in output
     (folder,) = folders(fake)
@@ -408,7 +412,7 @@ def test_slurm_job_without_a_result_is_a_failure(fake, in_slurm, cluster):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_until_running(fake, 1)
     its_name = f"submitit.core._submit {fake.parent}"
-    for pid in slurm.ask("pgrep", "-f", its_name, env=cluster).split():
+    for pid in slurm_cluster.ask("pgrep", "-f", its_name, env=cluster).split():
         os.kill(int(pid), signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1 and "ended without a result" in errors, errors
@@ -416,32 +420,23 @@ def test_slurm_job_without_a_result_is_a_failure(fake, in_slurm, cluster):
 
 @pytest.mark.parametrize("flags", [("--partition", "nowhere"), ("--gpus", "7")])
 def test_what_slurm_refuses_is_told_and_exit_code_2(fake, in_slurm, flags):
-    result = run(fake, "--env-ids", "A-v0", *in_slurm, *flags)
+    result = run_command(fake, "--env-ids", "A-v0", *in_slurm, *flags)
     assert result.returncode == 2 and not folders(fake) and "Traceback" not in result.stderr
     assert result.stderr.splitlines()[-1].startswith("error: sbatch: ")
 
 
 def test_without_slurm_it_is_said(fake, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    result = run(fake, "--env-ids", "A-v0", "--launcher", "slurm")
+    result = run_command(fake, "--env-ids", "A-v0", "--launcher", "slurm")
     assert result.returncode == 2 and "there is no sbatch on this machine" in result.stderr
 
 
 # ------ plots ------
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARK / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def plot() -> ModuleType:
-    return load("plot")
+    return load_program("plot.py")
 
 
 NOON = 1_790_000_000.0  # some wall-clock time

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from details_matrix import (
+from details import (
     DETAILS,
     GROUPS,
     check_tags,
@@ -14,7 +14,7 @@ from details_matrix import (
     main,
     pages,
 )
-from units import Collection
+from sync import Collection
 
 COLLECTION = Collection()
 
@@ -42,7 +42,7 @@ def test_ppo_has_all_core_details():
 
 
 def test_pages_are_current():
-    assert main(["--check"]) == 0, "python docs/details_matrix.py"
+    assert main(["--check"]) == 0, "python tools/details.py"
 
 
 def test_titles_of_the_pages_cells_are_the_tags_lines():

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import blocks
 import numpy as np
 import pytest
-from units import ROOT, Collection
+from sync import ROOT, Collection
 
 COLLECTION = Collection()
 README = (ROOT / "README.md").read_text()
@@ -135,7 +135,7 @@ def test_every_metric_is_explained(script: str):
 def test_generated_blocks_are_current(capsys: pytest.CaptureFixture[str]):
     exit_code = blocks.main(["--check"])
     shown = capsys.readouterr()
-    assert exit_code == 0, f"run python docs/blocks.py\n{shown.out}{shown.err}"
+    assert exit_code == 0, f"run python tools/blocks.py\n{shown.out}{shown.err}"
 
 
 def test_blocks_are_filled_and_failures_told():

@@ -11,13 +11,22 @@ from typing import Any
 
 import pytest
 import torch
-from command import EVALUATE, SCRIPT, Run, checkpoint, finished_run, interrupted_run, run, train
+from helpers.command_line import (
+    EVALUATE,
+    SCRIPT,
+    CommandRun,
+    checkpoint,
+    finished_run,
+    interrupted_run,
+    run_command,
+    train_command,
+)
 from moviepy import VideoFileClip
 
 
 def evaluate(target: Path, *args: object, cwd: Path, **changes: str) -> tuple[list[float], str]:
     """The returns that evaluate.py prints, one a line, and the lines after them."""
-    done = run(target, *args, cwd=cwd, script=EVALUATE, **changes)
+    done = run_command(target, *args, cwd=cwd, script=EVALUATE, **changes)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -106,7 +115,7 @@ def test_what_uv_cannot_install_is_told_in_one_line(copied: Path, tmp_path: Path
     uv.write_text("#!/bin/sh\nexit 2\n")
     uv.chmod(0o755)
     changes = {"PATH": f"{uv.parent}:{os.environ['PATH']}"}
-    done = run(copied, "--script", script, cwd=tmp_path, script=EVALUATE, **changes)
+    done = run_command(copied, "--script", script, cwd=tmp_path, script=EVALUATE, **changes)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert "needy.py needs no_such_package_at_all, and uv cannot" in done.stderr
 
@@ -116,28 +125,30 @@ def test_run_of_several_gpus_goes_on_and_is_played_without_one(tmp_path: Path) -
     script = EVALUATE.with_name("ppo_atari_multigpu.py")
     flags = ("--env-id", "BreakoutNoFrameskip-v4", "--local-num-envs", 2, "--num-steps", 8)
     flags += ("--total-timesteps", 16, "--eval-episodes", 0, "--torch-threads", 1)
-    folder = train(*flags, cwd=tmp_path, script=script).folder
+    folder = train_command(*flags, cwd=tmp_path, script=script).folder
     state = checkpoint(folder)
     state["args"] |= {"device_ids": (0, 0, 1, 1), "backend": "nccl"}
     torch.save(state, folder / "checkpoint.pt")
-    done = run("--resume", folder, "--total-timesteps", 32, cwd=tmp_path, script=script)
+    done = run_command("--resume", folder, "--total-timesteps", 32, cwd=tmp_path, script=script)
     assert done.returncode == 0, done.stderr
     torch.save(checkpoint(folder) | {"args": state["args"]}, folder / "checkpoint.pt")
-    done = run(folder, "--episodes", 1, cwd=tmp_path, script=EVALUATE)
+    done = run_command(folder, "--episodes", 1, cwd=tmp_path, script=EVALUATE)
     assert done.returncode == 0 and "over 1 episodes" in done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
-def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CommandRun]:
     """Somebody's own script, with another network, and a run of it."""
     cwd = tmp_path_factory.mktemp("edited")
     script = cwd / "my_ppo.py"
     script.write_text(SCRIPT.read_text().replace("64", "24"))
-    return script, train(*("--total-timesteps", 512, "--eval-episodes", 0), cwd=cwd, script=script)
+    return script, train_command(
+        *("--total-timesteps", 512, "--eval-episodes", 0), cwd=cwd, script=script
+    )
 
 
 def test_run_of_an_edited_script_is_played_with_it(
-    edited: tuple[Path, Run], tmp_path: Path
+    edited: tuple[Path, CommandRun], tmp_path: Path
 ) -> None:
     script, made = edited
     assert json.loads((made.folder / "args.json").read_text())["script"] == "my_ppo.py"
@@ -145,8 +156,8 @@ def test_run_of_an_edited_script_is_played_with_it(
     assert len(returns) == 2
 
 
-def test_missing_script_is_named(edited: tuple[Path, Run], tmp_path: Path) -> None:
-    done = run(edited[1].folder, cwd=tmp_path, script=EVALUATE)
+def test_missing_script_is_named(edited: tuple[Path, CommandRun], tmp_path: Path) -> None:
+    done = run_command(edited[1].folder, cwd=tmp_path, script=EVALUATE)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "my_ppo.py" in done.stderr
@@ -215,7 +226,7 @@ def test_bad_input_is_refused_in_one_line(
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     before = sorted(tmp_path.rglob("*"))
-    done = run(copied, *arguments.split(), cwd=cwd, script=EVALUATE)
+    done = run_command(copied, *arguments.split(), cwd=cwd, script=EVALUATE)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert re.search(message, done.stderr), done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import parallel_game
 import pytest
 import torch
-from parallel_game import Toy
-from scripts import load_script, train
+import toy_game
+from helpers.in_process import load_script, train
 from torch import Tensor, nn
+from toy_game import Toy
 
 pytest.importorskip("openskill", reason="needs the extra `league`")
 pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
@@ -65,7 +65,7 @@ def test_swapping_agents_swaps_the_results(
     monkeypatch: pytest.MonkeyPatch, toy: type[Toy], tmp_path: Path
 ):
     """In a game that favours the first player, but whose length is always the same."""
-    monkeypatch.setattr(parallel_game, "LENGTHS", (5,))
+    monkeypatch.setattr(toy_game, "LENGTHS", (5,))
     toy.home = 3
     one, other = play(tmp_path, 1, 2), play(tmp_path, 2, 1)
     assert (one[0] != one[1]).all()

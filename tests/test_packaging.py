@@ -1,21 +1,18 @@
 """The scripts' PEP 723 headers and pyproject.toml declare the same dependencies."""
 
 import ast
-import re
 import sys
-import tomllib
 from datetime import datetime
-from typing import Any
 
 import pytest
 from family import FAMILY, PROGRAMS
+from helpers.metadata import PYPROJECT, ROOT, header
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from units import ROOT, Collection
+from sync import Collection
 
 COLLECTION = Collection()
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
@@ -25,17 +22,6 @@ OTHERS |= {f"benchmark/{path.name}": BENCHMARK for path in (ROOT / "benchmark").
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
-
-
-def header(path: str) -> dict[str, Any]:
-    """The script's metadata, read as PEP 723 says; ValueError unless there is exactly one block."""
-    pattern = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
-    source = (ROOT / path).read_text()
-    blocks = [m for m in re.finditer(pattern, source) if m["type"] == "script"]
-    if len(blocks) != 1:
-        raise ValueError(f"{path} has {len(blocks)} PEP 723 blocks")
-    lines = blocks[0]["content"].splitlines()
-    return tomllib.loads("\n".join(line[2:] for line in lines))
 
 
 def requirements(lines: list[str]) -> set[str]:

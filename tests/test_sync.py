@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS, Limits, Script
-from units import (
+from sync import (
     Collection,
     by_name,
     check_anatomy,
@@ -498,7 +498,7 @@ def test_copy_waits_for_an_incomplete_row(family: Collection):
     family.path("ppo_planned.py").write_text(PARENT)
     edit(family, "ppo.py", lambda s: s.replace("return rewards", "return 0"))
     report = family.copy("compute_gae", "ppo.py")
-    assert report[-1].endswith("not touched, its row in tests/family.py is incomplete")
+    assert report[-1].endswith("not touched, its row in tools/family.py is incomplete")
     assert family.source("ppo_planned.py") == PARENT
     family.copy("compute_gae", "ppo.py", to=["ppo_planned.py"])
     assert family.source("ppo_planned.py") == family.source("ppo.py")

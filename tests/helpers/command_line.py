@@ -18,18 +18,18 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from helpers.in_process import events
 
-TESTS = Path(__file__).resolve().parent
-PPO = TESTS.parent / "ppo"
+ENVS = Path(__file__).resolve().parents[1] / "envs"
+PPO = ENVS.parents[1] / "ppo"
 SCRIPT = Path(os.environ.get("PPO_SCRIPT", PPO / "ppo.py")).resolve()
 EVALUATE = PPO / "evaluate.py"
 LIMIT = 120  # seconds after which a command counts as hanging
-CLOCKWORK = "clockwork:Clockwork-v0"  # clockwork.py: nothing in it is random
+CLOCKWORK = "clockwork:Clockwork-v0"  # tests/envs/clockwork.py: nothing in it is random
 
 
 @dataclass(frozen=True)
-class Run:
+class CommandRun:
     """A run that has ended: its folder and what it printed."""
 
     folder: Path
@@ -38,13 +38,15 @@ class Run:
 
 
 def environment(home: Path, **changes: str) -> dict[str, str]:
-    """The variables of this process, with tests/ importable, `home` as home and `changes`."""
+    """The variables of this process, with tests/envs importable, `home` as home and `changes`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "RANK", "PYTEST"))}
-    paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "PYTHONPATH": str(TESTS)}
+    paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "PYTHONPATH": str(ENVS)}
     return kept | paths | {"CUDA_VISIBLE_DEVICES": ""} | changes
 
 
-def start(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> subprocess.Popen[str]:
+def start_command(
+    *args: object, cwd: Path, script: Path = SCRIPT, **changes: str
+) -> subprocess.Popen[str]:
     """Starts `script args` in a process group of its own, with `changes` in its environment."""
     home = cwd.parent / f"{cwd.name}-home"
     home.mkdir(exist_ok=True)
@@ -60,11 +62,11 @@ def start(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> su
     )
 
 
-def run(
+def run_command(
     *args: object, cwd: Path, script: Path = SCRIPT, **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `script args` to its end; a command that hangs fails the test."""
-    process = start(*args, cwd=cwd, script=script, **changes)
+    process = start_command(*args, cwd=cwd, script=script, **changes)
     try:
         stdout, stderr = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -80,18 +82,18 @@ def the_folder(runs_dir: Path) -> Path:
     return folder
 
 
-def train(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> Run:
+def train_command(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> CommandRun:
     """A run in `cwd`/runs that must end well."""
-    done = run(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
+    done = run_command(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
     assert done.returncode == 0, done.stderr
-    return Run(the_folder(cwd / "runs"), done.stdout, done.stderr)
+    return CommandRun(the_folder(cwd / "runs"), done.stdout, done.stderr)
 
 
-def resume(folder: Path, *args: object, cwd: Path, **changes: str) -> Run:
+def resume_command(folder: Path, *args: object, cwd: Path, **changes: str) -> CommandRun:
     """Continues the run in `folder`, which must end well."""
-    done = run("--resume", folder, *args, cwd=cwd, **changes)
+    done = run_command("--resume", folder, *args, cwd=cwd, **changes)
     assert done.returncode == 0, done.stderr
-    return Run(folder, done.stdout, done.stderr)
+    return CommandRun(folder, done.stdout, done.stderr)
 
 
 def wait_until(condition: Any, seconds: float = 60) -> Any:
@@ -147,16 +149,10 @@ def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     return torch.load(folder / name, map_location="cpu", weights_only=True)
 
 
-def events(folder: Path) -> EventAccumulator:
-    """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
-    return accumulator.Reload()
-
-
 def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None:
     """`script args` must end with code 2 and one line that matches, and leave nothing in `cwd`."""
     cwd.mkdir()
-    done = run(*args, cwd=cwd, script=script)
+    done = run_command(*args, cwd=cwd, script=script)
     assert done.returncode == 2, done.stderr
     # Simulators may print lines of their own, above all when they are imported.
     lines = [line for line in done.stderr.splitlines() if line.startswith(f"{script.name}: ")]
@@ -166,11 +162,11 @@ def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None
 
 def assert_resumed_and_played(*args: object, cwd: Path, script: Path) -> Path:
     """A run of 64 steps, resumed to 128, then an episode of it; returns the run folder."""
-    folder = train(*args, "--total-timesteps", 64, cwd=cwd, script=script).folder
-    done = run("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
+    folder = train_command(*args, "--total-timesteps", 64, cwd=cwd, script=script).folder
+    done = run_command("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
     assert done.returncode == 0, done.stderr
     assert checkpoint(folder)["global_step"] == 128
-    played = run(folder, "--episodes", 1, "--capture-video", cwd=cwd, script=EVALUATE)
+    played = run_command(folder, "--episodes", 1, "--capture-video", cwd=cwd, script=EVALUATE)
     assert played.returncode == 0, played.stderr
     return folder
 
@@ -191,22 +187,22 @@ def shared_folder(name: str) -> Path:
 
 
 @functools.cache
-def finished_run() -> Run:
+def finished_run() -> CommandRun:
     """A short run that ended by itself, shared by all tests of a session: do not write into it."""
-    return train(
+    return train_command(
         *("--total-timesteps", 2048, "--eval-episodes", 2, "--seed", 3),
         cwd=shared_folder("finished"),
     )
 
 
 @functools.cache
-def interrupted_run() -> tuple[Run, int]:
+def interrupted_run() -> tuple[CommandRun, int]:
     """A run that Ctrl-C ended halfway and its exit code, shared like the finished one."""
     cwd = shared_folder("interrupted")
     flags = ("--total-timesteps", 65536, "--checkpoint-every", 3)
-    process = start(*flags, "--runs-dir", "runs", cwd=cwd)
+    process = start_command(*flags, "--runs-dir", "runs", cwd=cwd)
     folder = wait_for_checkpoint(cwd / "runs", process)
     wait_until(lambda: checkpoint(folder)["iteration"] > 0)
     process.send_signal(signal.SIGINT)
     code, stdout, stderr = finish(process)
-    return Run(folder, stdout, stderr), code
+    return CommandRun(folder, stdout, stderr), code

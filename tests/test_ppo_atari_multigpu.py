@@ -12,19 +12,19 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from processes import assert_no_thread_left, group, noting_threads, together
-from scripts import load_script, train
+from helpers import command_line
+from helpers.in_process import load_script, train
+from helpers.process_group import assert_no_thread_left, group, noting_threads, together
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 NAME = "ppo_atari_multigpu.py"
-FILE = command.PPO / NAME
+FILE = command_line.PPO / NAME
 # Two processes of two environments each beside one process of four.
 SHORT = {"env_id": "arcade:Short-v0", "num_steps": 24, "update_epochs": 2, "num_minibatches": 2}
 SHORT |= {"total_timesteps": 96 * 4, "torch_threads": 1, "learning_rate": 1e-3}
@@ -126,7 +126,7 @@ def learn(module: ModuleType, folder: Path, **flags: Any) -> dict[str, Any]:
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Logged points by name, those of a step in one order; speed left out."""
-    log = command.events(folder)
+    log = command_line.events(folder)
     names = [name for name in log.Tags()["scalars"] if name != "charts/SPS"]
     return {name: sorted((p.step, p.value) for p in log.Scalars(name)) for name in names}
 
@@ -243,7 +243,7 @@ def stall(module: ModuleType, folder: Path, **flags: Any) -> Any:
 
     module.torch = SimpleNamespace(**{**vars(torch), "save": save})
     result = learn(module, folder, **SHORT | flags | {"total_timesteps": 10**9})
-    return result | {"saved": command.checkpoint(folder)}
+    return result | {"saved": command_line.checkpoint(folder)}
 
 
 def wait_for_training(folder: Path, processes: list[Any]) -> None:
@@ -251,7 +251,7 @@ def wait_for_training(folder: Path, processes: list[Any]) -> None:
         assert all(process.exitcode is None for process in processes), "ended too early"
         return any(path.stat().st_size > 1500 for path in folder.glob("events*"))
 
-    command.wait_until(logged)
+    command_line.wait_until(logged)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -301,16 +301,16 @@ def launch(module: ModuleType, folder: Path, stop: bool) -> int:
 
 
 def test_launch_that_is_started_again_goes_on(tmp_path: Path):
-    """All processes find the run that the first of them has written; test_runs.py has the rest."""
+    """All processes find the run that the first has written; test_plumbing_runs.py has the rest."""
     assert together(NAME, launch, tmp_path / "first", stop=True) == [143, 143]
-    folder = command.the_folder(tmp_path / "runs")
-    assert command.checkpoint(folder)["global_step"] == 128
+    folder = command_line.the_folder(tmp_path / "runs")
+    assert command_line.checkpoint(folder)["global_step"] == 128
     assert not (folder / "agent.pt").exists()
     assert together(NAME, launch, tmp_path / "again", stop=False) == [0, 0]
-    assert command.the_folder(tmp_path / "runs") == folder
-    assert command.checkpoint(folder, "agent.pt")["global_step"] == 256
+    assert command_line.the_folder(tmp_path / "runs") == folder
+    assert command_line.checkpoint(folder, "agent.pt")["global_step"] == 256
     assert begins(folder) == [1, 129]
-    steps = [step for step, _ in command.curve(folder, "losses/value_loss")]
+    steps = [step for step, _ in command_line.curve(folder, "losses/value_loss")]
     assert steps == [64, 128, 192, 256], "each iteration once"
 
 
@@ -402,7 +402,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
         subprocess.Popen(
             [*words, f"--local-addr=127.0.0.{node}", str(FILE), *flags.split()],
             cwd=cwd,
-            env=command.environment(tmp_path, **changes),
+            env=command_line.environment(tmp_path, **changes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -412,34 +412,34 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
         for node in (1, 2)
     ]
     try:
-        folder = command.wait_for_checkpoint(cwd / "runs", agents[0], 90)
-        command.wait_until(lambda: command.checkpoint(folder)["iteration"] >= 3)
-        (worker,) = command.children(agents[1].pid)
+        folder = command_line.wait_for_checkpoint(cwd / "runs", agents[0], 90)
+        command_line.wait_until(lambda: command_line.checkpoint(folder)["iteration"] >= 3)
+        (worker,) = command_line.children(agents[1].pid)
         os.kill(worker, signal.SIGKILL)
-        lost_after = command.checkpoint(folder)["global_step"]
+        lost_after = command_line.checkpoint(folder)["global_step"]
         for agent in agents:
-            code, output, _ = command.finish(agent, 90)
+            code, output, _ = command_line.finish(agent, 90)
             assert code == 0, output
     finally:
         for agent in agents:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
     assert_no_thread_left(tmp_path / "threads")
-    assert command.the_folder(cwd / "runs") == folder
-    saved = command.checkpoint(folder, "agent.pt")
+    assert command_line.the_folder(cwd / "runs") == folder
+    saved = command_line.checkpoint(folder, "agent.pt")
     assert saved["global_step"] == 1280 and saved["iteration"] == 20
     first, second = begins(folder)
     assert first == 1 and lost_after < second <= 1280, "went on from an earlier checkpoint"
-    steps = [step for step, _ in command.curve(folder, "losses/value_loss")]
+    steps = [step for step, _ in command_line.curve(folder, "losses/value_loss")]
     assert steps == list(range(64, 1281, 64)), "each iteration once"
-    alone = command.run("--resume", folder, cwd=cwd, script=FILE)
+    alone = command_line.run_command("--resume", folder, cwd=cwd, script=FILE)
     assert alone.returncode == 2 and "and its number of processes" in alone.stderr
 
 
 # ------ command line ------
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1
 
 
@@ -454,4 +454,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

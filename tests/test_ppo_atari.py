@@ -6,17 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
+from helpers import command_line
+from helpers.in_process import load_script, train
 from torch import nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 script = load_script("ppo_atari.py")
-FILE = command.PPO / "ppo_atari.py"
+FILE = command_line.PPO / "ppo_atari.py"
 SHORT = {"num_envs": 2, "num_steps": 32, "total_timesteps": 128, "torch_threads": 1}
 
 
@@ -245,7 +245,7 @@ import sys
 from pathlib import Path
 
 import torch
-from scripts import load_script, train
+from helpers.in_process import load_script, train
 
 script = load_script("ppo_atari.py")
 flags = {"num_envs": 2, "num_steps": 8, "total_timesteps": 16, "torch_threads": 1}
@@ -281,7 +281,7 @@ def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 # ------ command line ------
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each life
 
 
@@ -296,4 +296,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -1,23 +1,21 @@
 """ppo_multidiscrete.py and ppo_multidiscrete_mask.py: what they do otherwise than their parents."""
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import levers
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
-from test_packaging import PYPROJECT, header
+from helpers import command_line, newcomer
+from helpers.in_process import load_script, train
+from helpers.metadata import PYPROJECT, header
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -269,18 +267,18 @@ SHORT = ("--total-timesteps", 1024, "--num-steps", 32, "--eval-episodes", 2)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_run_is_resumed_and_evaluated(name: str, tmp_path: Path):
-    file, env_id = command.PPO / name, "Levers" if "mask" in name else "LeversLoose"
+    file, env_id = command_line.PPO / name, "Levers" if "mask" in name else "LeversLoose"
     args = (*SHORT, "--env-id", f"levers:{env_id}-v0")
-    run = command.train(*args, cwd=tmp_path, script=file)
+    run = command_line.train_command(*args, cwd=tmp_path, script=file)
     assert "evaluation: return" in run.stdout
-    assert len(command.curve(run.folder, "charts/episodic_return")) > 100
-    again = command.run(
+    assert len(command_line.curve(run.folder, "charts/episodic_return")) > 100
+    again = command_line.run_command(
         *("--resume", run.folder, "--total-timesteps", 2048), cwd=tmp_path, script=file
     )
     assert again.returncode == 0, again.stderr
-    assert command.checkpoint(run.folder)["global_step"] == 2048
+    assert command_line.checkpoint(run.folder)["global_step"] == 2048
     args = (run.folder, "--episodes", 3, "--greedy")
-    played = command.run(*args, cwd=tmp_path, script=command.EVALUATE)
+    played = command_line.run_command(*args, cwd=tmp_path, script=command_line.EVALUATE)
     assert played.returncode == 0, played.stderr
     assert played.stdout.count("episode ") == 3 and "over 3 episodes" in played.stdout
 
@@ -370,13 +368,6 @@ def test_headers_and_pyproject_tell_uv_the_same():
         assert all(entry in known for entry in tool["dependency-metadata"])
 
 
-def uv_run(name: str, *args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`uv run ppo/NAME args`, as a newcomer's: in the script's own environment."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    options = {"cwd": cwd, "env": env, "capture_output": True, "text": True, "timeout": 600}
-    return subprocess.run(["uv", "run", str(command.PPO / name), *map(str, args)], **options)
-
-
 needs_java = pytest.mark.skipif(
     not (shutil.which("uv") and shutil.which("java")), reason="Gym-µRTS needs uv and Java"
 )
@@ -387,17 +378,17 @@ needs_java = pytest.mark.skipif(
 @pytest.mark.parametrize("name", NAMES)
 def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
     args = ("--no-cuda", "--total-timesteps", 2048, "--eval-episodes", 1)
-    done = uv_run(name, *args, cwd=tmp_path)
+    done = newcomer.uv_run(name, *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "evaluation: return" in done.stdout
-    folder = command.the_folder(tmp_path / "runs")
-    lengths = [length for _, length in command.curve(folder, "charts/episodic_length")]
+    folder = command_line.the_folder(tmp_path / "runs")
+    lengths = [length for _, length in command_line.curve(folder, "charts/episodic_length")]
     assert max(lengths) == 200 and len(lengths) >= 8  # the limit; who wins is done earlier
-    returns = [value for _, value in command.curve(folder, "charts/episodic_return")]
+    returns = [value for _, value in command_line.curve(folder, "charts/episodic_return")]
     assert all(value == int(value) >= 0 for value in returns)
     if "mask" in name:
         assert min(returns) >= 1  # valid actions alone gather something
-    played = uv_run("evaluate.py", folder, "--episodes", 1, cwd=tmp_path)
+    played = newcomer.uv_run("evaluate.py", folder, "--episodes", 1, cwd=tmp_path)
     assert played.returncode == 0, played.stderr
     assert "over 1 episodes" in played.stdout
 
@@ -405,7 +396,7 @@ def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
 @needs_java
 @pytest.mark.slow
 def test_gym_microrts_takes_no_worker_processes(tmp_path: Path):
-    done = uv_run(NAMES[0], "--async-envs", cwd=tmp_path)
+    done = newcomer.uv_run(NAMES[0], "--async-envs", cwd=tmp_path)
     assert done.returncode == 2
     assert "--async-envs" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []

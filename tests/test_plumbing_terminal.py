@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from command import (
+from helpers import newcomer
+from helpers.command_line import (
     LIMIT,
     PPO,
     SCRIPT,
@@ -19,6 +20,7 @@ from command import (
     the_folder,
     wait_for_checkpoint,
 )
+from helpers.newcomer import needs_uv
 
 # Percent, steps, speed, time left, return and length of the last episodes. As long as nothing is
 # known of one of them there is a question mark or nothing.
@@ -38,13 +40,6 @@ import os, pty, sys
 command = ["sh", "-c", 'stty cols {COLUMNS} rows 30; exec "$@"', "sh", *sys.argv[1:]]
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(command)) % 256)
 """
-needs_uv = pytest.mark.skipif(not shutil.which("uv"), reason="uv is not installed")
-
-
-def as_a_newcomer() -> dict[str, str]:
-    """The environment of somebody who has only uv: nothing of this process's Python."""
-    changed = environment(Path.home())
-    return {k: v for k, v in changed.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "UV_PYTHON")}
 
 
 def on_a_terminal(*command: object, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -73,25 +68,16 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_uv_run_trains_and_evaluates(fresh: Path) -> None:
     """The README's first command, shortened, then evaluation; the first one installs everything."""
 
-    def uv_run(*args: object) -> str:
-        done = subprocess.run(
-            ["uv", "run", *map(str, args)],
-            cwd=fresh,
-            env=as_a_newcomer(),
-            capture_output=True,
-            text=True,
-            timeout=1200,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    trained = uv_run("ppo/ppo.py", "--total-timesteps", 2048)
-    assert re.search("evaluation: return", trained)
+    trained = newcomer.run("uv", "run", "ppo/ppo.py", "--total-timesteps", 2048, cwd=fresh)
+    assert trained.returncode == 0, trained.stderr
+    assert "evaluation: return" in trained.stdout
     folder = the_folder(fresh / "runs")
     assert (folder / "agent.pt").exists()
-    played = uv_run("ppo/evaluate.py", folder.relative_to(fresh), "--episodes", 2)
-    assert played.count("episode ") == 2
-    assert "over 2 episodes" in played
+    evaluate = ("uv", "run", "ppo/evaluate.py", folder.relative_to(fresh), "--episodes", 2)
+    played = newcomer.run(*evaluate, cwd=fresh)
+    assert played.returncode == 0, played.stderr
+    assert played.stdout.count("episode ") == 2
+    assert "over 2 episodes" in played.stdout
     assert {path.name for path in fresh.iterdir()} == {"ppo", "runs"}
 
 
@@ -100,7 +86,7 @@ def test_uv_run_trains_and_evaluates(fresh: Path) -> None:
 def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     """uv and the script both get the terminal's signal: it must not count as two."""
     command = ("uv", "run", "ppo/ppo.py", "--runs-dir", "stopped", "--total-timesteps", 50_000_000)
-    process = on_a_terminal(*command, cwd=fresh, env=as_a_newcomer())
+    process = on_a_terminal(*command, cwd=fresh, env=newcomer.environment())
     folder = wait_for_checkpoint(fresh / "stopped", process, LIMIT)
     time.sleep(1)
     assert process.stdin is not None

@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from helpers.in_process import load_script, train
 from probes import SPACES
-from scripts import load_script, train
 from torch import Tensor, nn
 from torch.distributions import Categorical
 

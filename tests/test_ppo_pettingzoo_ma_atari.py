@@ -2,29 +2,27 @@
 
 import multiprocessing
 import re
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
-from test_benchmark import load
-from test_first_minutes import as_a_newcomer, needs_uv
+from helpers import command_line, newcomer
+from helpers.in_process import load_program, load_script, train
+from helpers.newcomer import needs_uv
 
 pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
 import ale_py
 import pettingzoo
 import supersuit
-from parallel_game import LENGTHS, Toy
+from toy_game import LENGTHS, Toy
 
 script = load_script("ppo_pettingzoo_ma_atari.py")
-FILE = command.PPO / "ppo_pettingzoo_ma_atari.py"
-plot = load("plot")
+FILE = command_line.PPO / "ppo_pettingzoo_ma_atari.py"
+plot = load_program("plot.py")
 ARGS = {"env_id": "toy_v0", "seed": 1}
 SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
 
@@ -317,8 +315,10 @@ def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--env-id", "space_invaders_v2", "--num-envs", 4, "--num-steps", 16]
     flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]
-    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
-    played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
+    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    played = command_line.run_command(
+        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
+    ).stdout
     names = ["return-player0", "length-player0", "return-player1", "length-player1"]
     first, second, *summary = played.splitlines()
     numbers = ", ".join(rf"{name} \d+" for name in names)
@@ -334,16 +334,14 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 @needs_uv
 @pytest.mark.slow
 def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
-    def uv_run(name: str, *args: object) -> str:
-        line = ["uv", "run", str(command.PPO / name), *map(str, args)]
-        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 1200}
-        done = subprocess.run(line, cwd=tmp_path, env=as_a_newcomer(), **options)
+    def uv_run(script: str, *args: object) -> str:
+        done = newcomer.uv_run(script, *args, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     flags = ["--num-envs", 4, "--num-steps", 16, "--total-timesteps", 64, "--keep-checkpoints"]
     uv_run(FILE.name, "--env-id", "space_invaders_v2", *flags, "--eval-episodes", 2)
-    folder = command.the_folder(tmp_path / "runs")
+    folder = command_line.the_folder(tmp_path / "runs")
     assert "2 of 2" not in uv_run("league.py", folder, "--max-steps", 50)
     assert (folder / "league.png").exists()
 
@@ -360,4 +358,4 @@ def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import command
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
+from helpers import command_line
+from helpers.in_process import load_script, train
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
-FILE = command.PPO / "ppo_atari_envpool.py"
+FILE = command_line.PPO / "ppo_atari_envpool.py"
 SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
 
 
@@ -159,7 +159,7 @@ def test_films_show_whole_games(tmp_path: Path):
 
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1
 
 
@@ -174,4 +174,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -9,7 +9,7 @@ import tokenize
 
 import pytest
 import torch
-from units import Collection
+from sync import Collection
 
 COLLECTION = Collection()
 NOT_GIVEN = object()

@@ -1,7 +1,7 @@
 """Fill the generated blocks of README.md and of the pages in docs/.
 
-    python docs/blocks.py            write them
-    python docs/blocks.py --check    exit code 1 if one is stale
+    python tools/blocks.py            write them
+    python tools/blocks.py --check    exit code 1 if one is stale
 
 A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`. Kinds: `flags ppo.py`, the
 flags of a script with defaults and help; `table results/ppo.md`, the first table of a file in docs/

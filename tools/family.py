@@ -1,6 +1,6 @@
 """The declared-differences table: how each script may differ from the script it was derived from.
 
-A new script needs a complete row, or `pytest tests/test_sync.py` fails. Let `python tests/units.py
+A new script needs a complete row, or `pytest tests/test_sync.py` fails. Let `python tools/sync.py
 row ppo_atari` print what the row would have to be, cross out what does not belong to the variant's
 title (and undo it in the script), and paste the rest here.
 """
@@ -24,7 +24,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Script:
-    """One row of the table; unit names are those that `python tests/units.py list` prints."""
+    """One row of the table; unit names are those that `python tools/sync.py list` prints."""
 
     parent: str | None  # the file whose diff is this file's lesson
     budget: tuple[int, int] | None  # lines removed, lines added at most; None: no line budget

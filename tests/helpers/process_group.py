@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from scripts import load_script
+from helpers.in_process import load_script
 from torch import distributed as dist
 
 # The processes of tests/test_mutations.py, which have a parent, have imported what takes seconds to

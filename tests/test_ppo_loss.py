@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from scripts import load_script
+from helpers.in_process import load_script
 from torch import Tensor
 
 ppo = load_script("ppo.py")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scripts import load_script
+from helpers.in_process import load_script
 
 ppo = load_script("ppo.py")
 

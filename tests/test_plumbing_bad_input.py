@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from command import CLOCKWORK, SCRIPT, TESTS, checkpoint, finished_run, run, the_folder
+from helpers.command_line import (
+    CLOCKWORK,
+    ENVS,
+    SCRIPT,
+    checkpoint,
+    finished_run,
+    run_command,
+    the_folder,
+)
 
 SHORT = ("--total-timesteps", "1024", "--eval-episodes", "0")
 
@@ -133,14 +141,14 @@ def test_bad_input_is_refused_in_one_line(
         hidden = tmp_path / "hidden"
         hidden.mkdir()
         (hidden / "mujoco.py").write_text("raise ImportError('hidden from this test')")
-        changes = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(hidden)])}
+        changes = {"PYTHONPATH": os.pathsep.join([str(ENVS), str(hidden)])}
     if name == "no MPS" and torch.backends.mps.is_available():
         pytest.skip("MPS is here")
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     before = sorted(material.rglob("*"))
     arguments = arguments.replace("@", str(material))
-    done = run(*SHORT, *arguments.split(), cwd=cwd, **changes)
+    done = run_command(*SHORT, *arguments.split(), cwd=cwd, **changes)
     assert done.returncode == 2, done.stderr
     assert re.search(message.replace("@", str(material)), done.stderr, re.IGNORECASE), done.stderr
     assert "Traceback" not in done.stderr
@@ -175,7 +183,7 @@ def test_environment_that_breaks_shows_a_traceback(tmp_path: Path) -> None:
 def traceback_of(*args: object, cwd: Path, script: Path) -> str:
     """What Python says of a mistake that is none of the input; nothing has been created."""
     cwd.mkdir()
-    done = run(*SHORT, *args, cwd=cwd, script=script)
+    done = run_command(*SHORT, *args, cwd=cwd, script=script)
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback"), done.stderr
     assert done.stdout == ""
@@ -185,7 +193,7 @@ def traceback_of(*args: object, cwd: Path, script: Path) -> str:
 
 def diverge(cwd: Path, *args: object) -> tuple[str, dict[str, Any]]:
     """The only line on stderr and the checkpoint of a run that must end by itself, with code 1."""
-    done = run(
+    done = run_command(
         *("--total-timesteps", 3200, "--num-envs", 2, "--num-steps", 16, "--checkpoint-every", 1),
         *("--runs-dir", "runs", "--eval-episodes", 0, *args),
         cwd=cwd,

@@ -5,17 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
+from helpers import command_line
+from helpers.in_process import load_script, train
 from torch import Tensor
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 script = load_script("ppo_atari_lstm.py")
-FILE = command.PPO / "ppo_atari_lstm.py"
+FILE = command_line.PPO / "ppo_atari_lstm.py"
 SHORT = {"num_envs": 2, "num_steps": 24, "num_minibatches": 2, "update_epochs": 2}
 SHORT |= {"total_timesteps": 48 * 4, "torch_threads": 1, "env_id": "arcade:Short-v0"}
 
@@ -174,7 +174,7 @@ def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_
             torch.testing.assert_close(after[1], before[1])
         else:
             torch.testing.assert_close(after[1], before[4])  # handed on, across rollouts, too
-    # Frames grow brighter towards the end of an episode (tests/arcade.py).
+    # Frames grow brighter towards the end of an episode (tests/envs/arcade.py).
     starts = torch.cat([call[2] for call in rows]).flatten()
     shown = torch.cat([call[0] for call in rows])[:, 0, 0, 0]
     valid = torch.cat([batch["valid"] for batch in spy.batches[::4]])
@@ -193,7 +193,7 @@ def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(spy: Spy
     assert not spy.calls[0][1].any()
     for before, after in pairwise(spy.calls):
         torch.testing.assert_close(after[1], before[4])
-    # Frames grow brighter towards the end of an episode (tests/arcade.py).
+    # Frames grow brighter towards the end of an episode (tests/envs/arcade.py).
     shown = torch.stack([call[0][0, 0, 0, 0] for call in spy.calls])
     starts = torch.stack([call[2][0, 0] for call in spy.calls])
     assert starts.sum() == 3
@@ -221,9 +221,9 @@ def test_only_with_a_memory_is_recall_learned(name: str, least: float, most: flo
 def test_minibatches_that_cut_environments_apart_are_refused(tmp_path: Path):
     flags = ["--num-envs", 6, "--num-steps", 128, "--num-minibatches", 4]
     message = "--num-minibatches must divide --num-envs"
-    command.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
+    command_line.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
 
 
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--num-minibatches", 2, "--torch-threads", 1]
-    command.assert_resumed_and_played(*flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE)
+    command_line.assert_resumed_and_played(*flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE)

@@ -1,7 +1,8 @@
 """ppo_atari_envpool_multigpu.py: what ppo_atari_multigpu.py is proven to do, with EnvPool's games.
 
 All that the processes do together is the same text in both scripts. So the proofs that two of them
-take the step of one hold here as well (test_multigpu.py); what is new is how games are shared out.
+take the step of one hold here as well (test_ppo_atari_multigpu.py); what is new is how games are
+shared out.
 """
 
 import os
@@ -11,17 +12,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import command
 import numpy as np
 import pytest
 import torch
 from family import FAMILY
-from processes import assert_no_thread_left, noting_threads, together
-from units import Collection, by_name
+from helpers import command_line
+from helpers.process_group import assert_no_thread_left, noting_threads, together
+from sync import Collection, by_name
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 NAME = "ppo_atari_envpool_multigpu.py"
-FILE = command.PPO / NAME
+FILE = command_line.PPO / NAME
 SHORT = {"num_envs": 2, "num_steps": 128, "total_timesteps": 1024, "num_minibatches": 2}
 SHORT |= {"update_epochs": 1, "torch_threads": 1, "env_threads": 1}
 
@@ -68,11 +69,11 @@ def test_processes_share_the_games_and_the_gradient(tmp_path: Path):
     assert first["pools"][0] == one | {"seed": 7} and second["pools"][0] == one | {"seed": 9}
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name]), name
-    logged = command.curve(tmp_path, "charts/episodic_return")
+    logged = command_line.curve(tmp_path, "charts/episodic_return")
     played = first["scores"] + second["scores"]
     assert sorted(score for _, score in logged) == sorted(played)
     assert first["scores"] and second["scores"]
-    steps = [step for step, _ in command.curve(tmp_path, "losses/value_loss")]
+    steps = [step for step, _ in command_line.curve(tmp_path, "losses/value_loss")]
     assert steps == [512, 1024], "steps of both"
 
 
@@ -85,7 +86,7 @@ def test_torchrun(tmp_path: Path):
     done = subprocess.run(
         [*words, str(FILE), *flags.split()],
         cwd=tmp_path,
-        env=command.environment(tmp_path, **noting_threads(tmp_path / "threads")),
+        env=command_line.environment(tmp_path, **noting_threads(tmp_path / "threads")),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -93,8 +94,8 @@ def test_torchrun(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert_no_thread_left(tmp_path / "threads")
-    folder = command.the_folder(tmp_path / "runs")
-    saved = command.checkpoint(folder, "agent.pt")
+    folder = command_line.the_folder(tmp_path / "runs")
+    saved = command_line.checkpoint(folder, "agent.pt")
     assert saved["global_step"] == 128 and saved["iteration"] == 2
     half = max((os.cpu_count() or 1) // 2, 1)
     assert saved["args"]["env_threads"] == saved["args"]["torch_threads"] == half
@@ -102,7 +103,7 @@ def test_torchrun(tmp_path: Path):
 
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
+    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 1
 
 
@@ -117,4 +118,4 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
-    command.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

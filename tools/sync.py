@@ -1,11 +1,11 @@
 """Cut the scripts into named units and keep the units they share in sync.
 
-    python tests/units.py list ppo                   the units of a script
-    python tests/units.py diff ppo ppo_atari         two scripts, unit by unit
-    python tests/units.py copy compute_gae           ppo.py's unit into all files that share it
-    python tests/units.py row ppo_atari              the row of family.py that describes the script
-    python tests/units.py write-diffs                regenerate docs/diffs/
-    python tests/units.py check                      everything test_sync.py checks
+    python tools/sync.py list ppo                   the units of a script
+    python tools/sync.py diff ppo ppo_atari         two scripts, unit by unit
+    python tools/sync.py copy compute_gae           ppo.py's unit into all files that share it
+    python tools/sync.py row ppo_atari              the row of family.py that describes the script
+    python tools/sync.py write-diffs                regenerate docs/diffs/
+    python tools/sync.py check                      everything test_sync.py checks
 
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
 first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
@@ -336,7 +336,7 @@ class Collection:
             row = self.family.get(name)
             if row is None or row.differs is None:
                 state = "no" if row is None else "an incomplete"
-                problems.append(f"ppo/{name} has {state} row in tests/family.py")
+                problems.append(f"ppo/{name} has {state} row in tools/family.py")
             elif row.parent and not self.path(row.parent).exists():
                 problems.append(f"ppo/{name}: its parent {row.parent} does not exist")
         return problems
@@ -356,7 +356,7 @@ class Collection:
         wanted, folder = self.golden_diffs(), self.root / "docs" / "diffs"
         here = {path: path.read_bytes().decode() for path in folder.glob("*.diff")}
         stale = sorted(p.name for p in wanted.keys() | here.keys() if wanted.get(p) != here.get(p))
-        return [f"docs/diffs/{name} is stale: python tests/units.py write-diffs" for name in stale]
+        return [f"docs/diffs/{name} is stale: python tools/sync.py write-diffs" for name in stale]
 
     def check(self) -> list[str]:
         """All problems of the collection."""
@@ -384,7 +384,7 @@ class Collection:
             if row.may_differ(unit):
                 own.append(f"ppo/{child}: not touched, `{unit}` is its own")
             elif row.differs is None and child not in (chosen or ()):
-                own.append(f"ppo/{child}: not touched, its row in tests/family.py is incomplete")
+                own.append(f"ppo/{child}: not touched, its row in tools/family.py is incomplete")
             else:
                 sharing.append(child)
                 queue += self.children(child)
@@ -482,7 +482,7 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     sub.add_argument("--all", action="store_true", help="every unit")
     sub.add_argument("--from", dest="source", type=script_name, default="ppo.py")
     sub.add_argument("--to", nargs="+", type=script_name, help="only these scripts")
-    sub = commands.add_parser("row", help="the row of tests/family.py that describes the script")
+    sub = commands.add_parser("row", help="the row of tools/family.py that describes the script")
     sub.add_argument("script", type=script_name)
     commands.add_parser("write-diffs", help="regenerate docs/diffs")
     commands.add_parser("check", help="report all problems; exit code 1 if there are any")
@@ -512,11 +512,11 @@ def run(args: argparse.Namespace, collection: Collection) -> int:
                 for line in collection.copy(name, args.source, args.to):
                     if not args.all or line.endswith("copied"):
                         print(line)
-            print("then: python tests/units.py write-diffs && python docs/details_matrix.py")
+            print("then: python tools/sync.py write-diffs && python tools/details.py")
         case "row":
             row = collection.family.get(args.script)
             if row is None or row.parent is None:
-                raise ValueError(f"tests/family.py names no parent of {args.script}")
+                raise ValueError(f"tools/family.py names no parent of {args.script}")
             sources = collection.source(row.parent), collection.source(args.script)
             for label, found in zip(("differs", "adds", "removes"), compare(*sources), strict=True):
                 print(f"{label}=frozenset({sorted(found) or ''}),".replace("'", '"'))

@@ -1,33 +1,32 @@
 """ppo_procgen.py: the IMPALA-CNN, normalized rewards, same-step resets, levels.
 
-Here Procgen is the stand-in tests/procgen.py, but for the last tests: they run the script, and the
-real Procgen, in the script's own environment.
+Here Procgen is the stand-in tests/envs/toy_procgen.py, but for the last tests: they run the script,
+and the real Procgen, in the script's own environment.
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import command
 import gymnasium as gym
 import numpy as np
-import procgen
 import pytest
 import torch
+import toy_procgen
+from helpers import command_line, newcomer
+from helpers.in_process import load_script, train
+from helpers.metadata import PYPROJECT, header
 from moviepy import VideoFileClip
-from scripts import load_script, train
-from test_packaging import PYPROJECT, header
 from torch import Tensor, nn
 from torch.nn import functional
 
+sys.modules["procgen"] = toy_procgen  # what the script imports
 script = load_script("ppo_procgen.py")
-FILE = command.PPO / "ppo_procgen.py"
+FILE = command_line.PPO / "ppo_procgen.py"
 SHORT = {"num_envs": 3, "num_steps": 16, "num_minibatches": 3, "update_epochs": 1, "gamma": 0.9}
 SHORT |= {"total_timesteps": 48 * 6, "seed": 11, "torch_threads": 1, "cuda": False}
 
@@ -209,14 +208,16 @@ def test_what_procgen_is_asked_for(tmp_path: Path):
     assert obs.shape == (4, *envs.single_observation_space.shape) == (4, 64, 64, 3)
     assert obs.dtype == envs.single_observation_space.dtype == np.uint8
     assert envs.single_action_space == gym.spaces.Discrete(15)
-    game = procgen.made[-1]
+    game = toy_procgen.made[-1]
     expected = flags | {"env_name": "coinrun", "num_threads": 2, "rand_seed": 7}
     assert game.num == 4 and game.options == expected
     make(tmp_path, env_threads=9).reset(seed=2**31 + 3)  # Procgen wants 31 bits
-    assert procgen.made[-1].options["rand_seed"] == 3
-    assert procgen.made[-1].options["num_threads"] == 4
+    assert toy_procgen.made[-1].options["rand_seed"] == 3
+    assert toy_procgen.made[-1].options["num_threads"] == 4
     defaults = {"env_name": "starpilot", "num_levels": 0, "start_level": 0}
-    assert procgen.made[-1].options.items() >= (defaults | {"distribution_mode": "easy"}).items()
+    assert (
+        toy_procgen.made[-1].options.items() >= (defaults | {"distribution_mode": "easy"}).items()
+    )
 
 
 def test_whole_episodes_are_reported(tmp_path: Path):
@@ -250,9 +251,12 @@ def test_logged_scores_are_the_games_own(rollouts: list, tmp_path: Path):
 def test_evaluation_is_on_all_levels_and_on_those_of_the_training(
     num_levels: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    before, levels = len(procgen.made), {"num_levels": num_levels, "start_level": 7 * num_levels}
+    before, levels = (
+        len(toy_procgen.made),
+        {"num_levels": num_levels, "start_level": 7 * num_levels},
+    )
     scalars = train(script, tmp_path, **SHORT, **levels, eval_episodes=12).scalars()
-    games = procgen.made[before:]
+    games = toy_procgen.made[before:]
     played = [(game.num, game.options["num_levels"], game.options["start_level"]) for game in games]
     everywhere = (1, 0, 0)
     if not num_levels:
@@ -291,8 +295,12 @@ TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episod
 
 
 def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
-    folder = command.assert_resumed_and_played(*TINY, "--num-levels", 5, cwd=tmp_path, script=FILE)
-    played = command.run(folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE).stdout
+    folder = command_line.assert_resumed_and_played(
+        *TINY, "--num-levels", 5, cwd=tmp_path, script=FILE
+    )
+    played = command_line.run_command(
+        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
+    ).stdout
     episodes = re.findall(
         r"^episode   \d: return (\d+), return-train-levels (\d+), generalization_gap (-?\d+)$",
         played,
@@ -305,7 +313,7 @@ def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
     for name, x in results.items():
         assert f": {name} {x.mean():.1f} ± {x.std():.1f} over 2 episodes\n" in played
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2  # of both sets of levels
-    stats = command.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
+    stats = command_line.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
     assert stats[0, 0] == 128  # of the training, resumed and not; not of the evaluations
 
 
@@ -340,7 +348,7 @@ def test_bad_input_is_refused_in_one_line(
 def test_nothing_is_created_for_bad_input(tmp_path: Path):
     message = r"there are 2\*\*31 levels"
     args = ("--num-levels", 2**31)
-    command.assert_refused(*args, message=message, cwd=tmp_path / "cwd", script=FILE)
+    command_line.assert_refused(*args, message=message, cwd=tmp_path / "cwd", script=FILE)
 
 
 def test_another_python_is_told_what_installs_procgen(
@@ -366,20 +374,14 @@ needs_uv = pytest.mark.skipif(
 )
 
 
-def as_a_newcomer(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command in which only uv knows about Python packages."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    options = {"cwd": cwd, "env": env, "capture_output": True, "text": True, "timeout": 600}
-    return subprocess.run(list(map(str, words)), **options, check=False)
-
-
-# What Procgen answers, as far as it has to be the same in the stand-in. argv: where to import from.
+# What Procgen answers, as far as it has to be the same in the stand-in. argv: the module's name,
+# and where it may be.
 DESCRIBE = """
-import json, sys, types
-for folder in sys.argv[1:]:
-    sys.path.insert(0, folder)
+import importlib, json, sys, types
+sys.path.extend(sys.argv[2:])
 sys.modules["gym.envs.registration"] = types.SimpleNamespace(register=lambda **_: None)
-import numpy as np, procgen
+import numpy as np
+procgen = importlib.import_module(sys.argv[1])
 make = lambda seed, **options: procgen.ProcgenGym3Env(
     *(4, "starpilot"), num_levels=3, start_level=5, distribution_mode="easy", num_threads=1,
     rand_seed=seed)
@@ -405,10 +407,10 @@ print(json.dumps(told))
 @needs_uv
 @pytest.mark.slow
 def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
-    as_a_newcomer("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
-    python = as_a_newcomer("uv", "python", "find", "--script", FILE, cwd=tmp_path).stdout.strip()
-    real = as_a_newcomer(python, "-c", DESCRIBE, cwd=tmp_path)
-    stand_in = as_a_newcomer(python, "-c", DESCRIBE, Path(__file__).parent, cwd=tmp_path)
+    newcomer.run("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
+    python = newcomer.run("uv", "python", "find", "--script", FILE, cwd=tmp_path).stdout.strip()
+    real = newcomer.run(python, "-c", DESCRIBE, "procgen", cwd=tmp_path)
+    stand_in = newcomer.run(python, "-c", DESCRIBE, "toy_procgen", command_line.ENVS, cwd=tmp_path)
     assert real.returncode == 0, real.stderr
     assert json.loads(real.stdout) == json.loads(stand_in.stdout), stand_in.stderr
 
@@ -417,17 +419,19 @@ def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
 @pytest.mark.slow
 def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     flags = (*TINY, "--no-cuda", "--env-id", "bigfish", "--num-levels", 2, "--capture-video")
-    done = as_a_newcomer("uv", "run", FILE, *flags, "--total-timesteps", 1024, cwd=tmp_path)
+    done = newcomer.uv_run(FILE, *flags, "--total-timesteps", 1024, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "evaluation: generalization_gap " in done.stdout
-    folder = command.the_folder(tmp_path / "runs")
+    folder = command_line.the_folder(tmp_path / "runs")
     assert list(folder.glob("videos/evaluation-train-levels/*.mp4"))
-    lengths = [length for _, length in command.curve(folder, "charts/episodic_length")]
+    lengths = [length for _, length in command_line.curve(folder, "charts/episodic_length")]
     assert len(lengths) >= 2 and 1 < max(lengths) <= 1000
     args = ("--resume", folder, "--total-timesteps", 1088)
-    again = as_a_newcomer("uv", "run", FILE, *args, cwd=tmp_path)
+    again = newcomer.uv_run(FILE, *args, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert command.checkpoint(folder)["agent"]["return_stats"][0, 0] == 1088
-    played = as_a_newcomer(*("uv", "run", command.EVALUATE, folder, "--episodes", 1), cwd=tmp_path)
+    assert command_line.checkpoint(folder)["agent"]["return_stats"][0, 0] == 1088
+    played = newcomer.run(
+        *("uv", "run", command_line.EVALUATE, folder, "--episodes", 1), cwd=tmp_path
+    )
     assert played.returncode == 0, played.stderr
     assert "over 1 episodes" in played.stdout

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from command import (
+from helpers.command_line import (
     CLOCKWORK,
     SCRIPT,
-    Run,
+    CommandRun,
     checkpoint,
     children,
     curve,
@@ -26,15 +26,15 @@ from command import (
     finished_run,
     interrupted_run,
     processes,
-    resume,
-    run,
-    start,
-    train,
+    resume_command,
+    run_command,
+    start_command,
+    train_command,
     wait_for_checkpoint,
     wait_until,
 )
-from scripts import load_script
-from scripts import train as train_here
+from helpers.in_process import load_script
+from helpers.in_process import train as train_here
 
 # 16 environment steps in an iteration, which takes a few milliseconds.
 TINY = ("--num-envs", 2, "--num-steps", 8, "--eval-episodes", 0)
@@ -116,7 +116,7 @@ def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> No
     )
     args = ("--env-id", "CartPole-v1", "--total-timesteps", 16, *TINY, "--runs-dir", "runs")
     for _ in range(2):
-        done = run(*args, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        done = run_command(*args, cwd=tmp_path, PYTHONPATH=str(tmp_path))
         assert done.returncode == 0, done.stderr
     folders = sorted((tmp_path / "runs").iterdir())
     assert len(folders) == 2
@@ -151,7 +151,7 @@ def test_signal_to_the_process_group_saves_and_leaves_no_process(
     number: signal.Signals, code: int, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     """As a terminal sends Ctrl-C, and a batch system SIGTERM: to every process of the run."""
-    process = start(*ENDLESS, "--checkpoint-every", 1_000_000, *flags, cwd=tmp_path)
+    process = start_command(*ENDLESS, "--checkpoint-every", 1_000_000, *flags, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     time.sleep(0.5)
     workers = children(process.pid)
@@ -169,7 +169,7 @@ def test_signal_to_the_process_group_saves_and_leaves_no_process(
 @pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
 def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> None:
     # An iteration of this run takes minutes.
-    process = start(*ENDLESS, "--num-steps", 500_000, *flags, cwd=tmp_path)
+    process = start_command(*ENDLESS, "--num-steps", 500_000, *flags, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     time.sleep(1)
     workers = children(process.pid)
@@ -191,7 +191,7 @@ def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> N
 def test_ctrl_c_during_the_evaluation_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> None:
     """There is nothing to be saved any more; the run can be resumed, and evaluates again."""
     args = ("--total-timesteps", 512, "--eval-episodes", 1_000_000, "--runs-dir", "runs")
-    process = start(*args, *flags, cwd=tmp_path)
+    process = start_command(*args, *flags, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     wait_until(lambda: checkpoint(folder)["global_step"] == 512)
     time.sleep(0.5)
@@ -200,11 +200,11 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(flags: tuple[str, ...], tmp_p
     assert returncode == 130
     assert flags or stderr == ""  # Gymnasium's worker says that it lost its pipe
     assert not (folder / "agent.pt").exists()
-    assert "evaluation: return" in resume(folder, "--eval-episodes", 1, cwd=tmp_path).stdout
+    assert "evaluation: return" in resume_command(folder, "--eval-episodes", 1, cwd=tmp_path).stdout
 
 
 def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
-    process = start(*ENDLESS, "--async-envs", cwd=tmp_path)
+    process = start_command(*ENDLESS, "--async-envs", cwd=tmp_path)
     wait_for_checkpoint(tmp_path / "runs", process)
     workers = wait_until(lambda: len(found := children(process.pid)) >= 4 and found)
     process.kill()
@@ -217,7 +217,7 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
     """Every iteration takes milliseconds and writes a checkpoint: most kills hit a write."""
     moment = random.Random(4)
     args = ("--env-id", "CartPole-v1", *TINY, "--checkpoint-every", 1)
-    process = start(*ENDLESS, *args, "--no-anneal-lr", cwd=tmp_path)
+    process = start_command(*ENDLESS, *args, "--no-anneal-lr", cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     last = 0
     for _ in range(3):
@@ -227,7 +227,7 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
         step = checkpoint(folder)["global_step"]
         assert step >= last, "a resumed run went back"
         written, last = (folder / "checkpoint.pt").stat().st_mtime_ns, step
-        process = start("--resume", folder, cwd=tmp_path)
+        process = start_command("--resume", folder, cwd=tmp_path)
         while (folder / "checkpoint.pt").stat().st_mtime_ns == written and process.poll() is None:
             time.sleep(0.02)  # a resumed run writes its checkpoint at once
         assert process.poll() is None, finish(process)
@@ -244,16 +244,16 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Run]:
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], CommandRun]:
     """The interrupted run's checkpoint, and a copy of that run resumed to its end."""
     before, _ = interrupted_run()
     cwd = tmp_path_factory.mktemp("resumed")
     folder = cwd / before.folder.name
     shutil.copytree(before.folder, folder)
-    return checkpoint(before.folder), resume(folder, "--eval-episodes", 1, cwd=cwd)
+    return checkpoint(before.folder), resume_command(folder, "--eval-episodes", 1, cwd=cwd)
 
 
-def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], Run]) -> None:
+def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], CommandRun]) -> None:
     before, run = resumed
     after = checkpoint(run.folder)
     assert before["global_step"] < after["global_step"] == 65536
@@ -274,7 +274,7 @@ def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
     assert state["iteration"] > 2, "stopped too early for this test"
     back = state["iteration"] - 2
     torch.save(state | {"iteration": back, "global_step": back * 512}, folder / "checkpoint.pt")
-    process = start("--resume", folder, "--checkpoint-every", 1, cwd=tmp_path)
+    process = start_command("--resume", folder, "--checkpoint-every", 1, cwd=tmp_path)
     wait_until(lambda: checkpoint(folder)["iteration"] > back)
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
@@ -288,7 +288,7 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     before = finished_run()
     folder = tmp_path / before.folder.name
     shutil.copytree(before.folder, folder)
-    run = resume(folder, cwd=tmp_path)
+    run = resume_command(folder, cwd=tmp_path)
     assert same(checkpoint(folder, "agent.pt")["agent"], checkpoint(before.folder)["agent"])
     assert checkpoint(folder)["global_step"] == 2048
     assert "evaluation" in run.stdout
@@ -299,13 +299,13 @@ def test_finished_run_goes_on_with_more_timesteps(tmp_path: Path) -> None:
     before = finished_run()
     folder = tmp_path / before.folder.name
     shutil.copytree(before.folder, folder)
-    process = start("--resume", folder, "--total-timesteps", 10_000_000, cwd=tmp_path)
+    process = start_command("--resume", folder, "--total-timesteps", 10_000_000, cwd=tmp_path)
     wait_until(lambda: process.poll() or not (folder / "agent.pt").exists(), 30)
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == 143
     assert not (folder / "agent.pt").exists()  # it is not finished any more
     step = checkpoint(folder)["global_step"]
-    resume(folder, "--total-timesteps", step + 1024, cwd=tmp_path)
+    resume_command(folder, "--total-timesteps", step + 1024, cwd=tmp_path)
     assert checkpoint(folder, "agent.pt")["global_step"] == step + 1024
     steps = [point for point, _ in curve(folder, "charts/learning_rate")]
     assert steps == list(range(512, step + 1025, 512))
@@ -315,15 +315,15 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
     """With episodes that end where the rollout does: what resuming cannot restore is an episode."""
     args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)
     (tmp_path / "whole").mkdir()
-    whole = train(*args, cwd=tmp_path / "whole")
-    process = start(*args, "--checkpoint-every", 5, "--runs-dir", "runs", cwd=tmp_path)
+    whole = train_command(*args, cwd=tmp_path / "whole")
+    process = start_command(*args, "--checkpoint-every", 5, "--runs-dir", "runs", cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     wait_until(lambda: checkpoint(folder)["iteration"] > 0)
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
     stopped = checkpoint(folder)
     assert 0 < stopped["iteration"] < 200
-    resume(folder, cwd=tmp_path)
+    resume_command(folder, cwd=tmp_path)
     first, second = checkpoint(whole.folder, "agent.pt"), checkpoint(folder, "agent.pt")
     assert not same(stopped["agent"], second["agent"])
     for part in ("agent", "optimizer", "rng", "recent", "iteration", "global_step"):
@@ -367,7 +367,7 @@ def test_compiling_for_a_gpu_does_without_the_cuda_toolkit(
 def test_every_process_of_a_launcher_keeps_its_own_run(tmp_path: Path) -> None:
     flags = ("--total-timesteps", 512, "--eval-episodes", 0)
     for rank in ("0", "1"):
-        done = run(*flags, cwd=tmp_path, RANK=rank, WORLD_SIZE="2")
+        done = run_command(*flags, cwd=tmp_path, RANK=rank, WORLD_SIZE="2")
         assert done.returncode == 0, done.stderr
         folder = tmp_path / done.stdout.splitlines()[0].removeprefix("run folder: ")
         assert folder.is_dir() and (folder / "agent.pt").exists()
@@ -385,7 +385,7 @@ def test_run_of_a_gpu_is_resumed_without_one(tmp_path: Path) -> None:
     state["args"]["device"] = "cuda:1"
     torch.save(state, folder / "checkpoint.pt")
     step = state["global_step"] + 512
-    resume(folder, "--total-timesteps", step, cwd=tmp_path)
+    resume_command(folder, "--total-timesteps", step, cwd=tmp_path)
     after = checkpoint(folder, "agent.pt")
     assert after["global_step"] == step
     assert after["args"]["device"] == "auto"
@@ -414,13 +414,13 @@ def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> No
     """The very same command until it has ended, as a batch system gives it again and again."""
     args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)
     args += ("--runs-dir", "runs", "--resume", "auto")
-    process = start(*args, cwd=tmp_path)
+    process = start_command(*args, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == 143
     stopped = checkpoint(folder)["global_step"]
     assert stopped < 3200
-    again = run(*args, cwd=tmp_path)
+    again = run_command(*args, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert list((tmp_path / "runs").iterdir()) == [folder]
     assert again.stdout.startswith(f"run folder: {folder.relative_to(tmp_path)}\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import Run, checkpoint, curve, events, train
+from helpers.command_line import CommandRun, checkpoint, curve, events, train_command
 from moviepy import VideoFileClip
 from wandb.proto.wandb_internal_pb2 import Record
 
@@ -32,9 +32,9 @@ def records(file: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     """A short run with everything that can be recorded."""
-    return train(
+    return train_command(
         *("--track", "--capture-video", "--video-every", 8, "--wandb-project-name", "a-project"),
         *("--total-timesteps", 2048, "--eval-episodes", 2),
         *("--exp-name", "a:name"),  # W&B wants no colons, which --env-id module:Env-v0 has, too
@@ -44,7 +44,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def wandb_folder(tracked: Run) -> Path:
+def wandb_folder(tracked: CommandRun) -> Path:
     """Where Weights & Biases keeps what it will upload: in the run's folder or beside it."""
     (file,) = tracked.folder.parent.parent.rglob("*.wandb")
     return file.parent
@@ -66,7 +66,9 @@ def logged(wandb_folder: Path) -> dict[str, list[Any]]:
     return values
 
 
-def test_offline_run_has_name_and_configuration(tracked: Run, logged: dict[str, list[Any]]) -> None:
+def test_offline_run_has_name_and_configuration(
+    tracked: CommandRun, logged: dict[str, list[Any]]
+) -> None:
     assert logged["project"] == ["a-project"]
     assert logged["name"] == [tracked.folder.name]
     args = checkpoint(tracked.folder)["args"]
@@ -76,7 +78,9 @@ def test_offline_run_has_name_and_configuration(tracked: Run, logged: dict[str, 
 @pytest.mark.parametrize(
     "tag", ["charts/episodic_return", "charts/learning_rate", "losses/value_loss", "charts/SPS"]
 )
-def test_offline_run_has_the_curves(tag: str, tracked: Run, logged: dict[str, list[Any]]) -> None:
+def test_offline_run_has_the_curves(
+    tag: str, tracked: CommandRun, logged: dict[str, list[Any]]
+) -> None:
     points = curve(tracked.folder, tag)
     sent = list(zip(logged[f"step of {tag}"], logged[tag], strict=True))
     assert {step for step, _ in sent} == {step for step, _ in points}
@@ -88,7 +92,7 @@ def test_offline_run_has_the_curves(tag: str, tracked: Run, logged: dict[str, li
 
 
 def test_offline_run_has_the_films(
-    tracked: Run, wandb_folder: Path, logged: dict[str, list[Any]]
+    tracked: CommandRun, wandb_folder: Path, logged: dict[str, list[Any]]
 ) -> None:
     made = [path for path in tracked.folder.glob("videos/*/*.mp4") if "evaluation" not in str(path)]
     assert set(logged["videos/_type"]) == {"video-file"}
@@ -97,7 +101,7 @@ def test_offline_run_has_the_films(
     assert {path.read_bytes() for path in sent} >= {path.read_bytes() for path in made}
 
 
-def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: Run) -> None:
+def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: CommandRun) -> None:
     shown = events(tracked.folder)
     scalars = {
         *("charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS"),
@@ -116,7 +120,7 @@ def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: Run) -> N
     assert lengths == returns  # CartPole pays 1 for each step
 
 
-def test_films_can_be_played(tracked: Run) -> None:
+def test_films_can_be_played(tracked: CommandRun) -> None:
     films = sorted(tracked.folder.glob("videos/*/*.mp4"))
     assert {path.parent.name for path in films} > {"evaluation"}
     for film in films:
@@ -127,7 +131,7 @@ def test_films_can_be_played(tracked: Run) -> None:
         assert any(np.any(frame != frames[0]) for frame in frames)
 
 
-def test_every_nth_episode_is_filmed(tracked: Run) -> None:
+def test_every_nth_episode_is_filmed(tracked: CommandRun) -> None:
     names = [path.stem for path in tracked.folder.glob("videos/[0-9]*/*.mp4")]
     episodes = sorted(int(name.rsplit("-", 1)[1]) for name in names)
     assert episodes == list(range(0, episodes[-1] + 1, 8))

@@ -15,25 +15,36 @@ from typing import Any
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from units import Collection
 
+ROOT = Path(__file__).resolve().parents[2]
 # No evaluation and no checkpoint but the last one: what most tests do not need.
 QUICK = {"eval_episodes": 0, "checkpoint_every": 0}
 
 torch.set_num_threads(1)  # fastest for networks of this size, and several tests may run at once
 
 
-@cache
-def load_script(name: str) -> ModuleType:
-    """Imports ppo/<name>; registered in sys.modules, where torch.compile looks for it."""
-    override = Path(os.environ.get("PPO_SCRIPT", ""))
-    path = override if override.name == name else Collection().path(name)
-    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+def load_file(path: Path, name: str) -> ModuleType:
+    """Imports a file under a name; registered in sys.modules, where torch.compile looks for it."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@cache
+def load_script(name: str) -> ModuleType:
+    """Imports ppo/<name>, or the file that stands in for it."""
+    override = Path(os.environ.get("PPO_SCRIPT", ""))
+    path = override if override.name == name else ROOT / "ppo" / name
+    return load_file(path, f"script_{path.stem}")
+
+
+@cache
+def load_program(name: str) -> ModuleType:
+    """Imports benchmark/<name>."""
+    return load_file(ROOT / "benchmark" / name, f"benchmark_{Path(name).stem}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Run:
 
 
 def events(folder: Path) -> EventAccumulator:
-    """All TensorBoard events of a run folder."""
+    """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
     return EventAccumulator(str(folder), {"scalars": 0, "histograms": 0}).Reload()
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import command
 import continuous
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from scripts import load_script, train
+from helpers import command_line
+from helpers.in_process import load_script, train
 from torch import Tensor
 from torch.distributions import Independent, Normal
 
 script = load_script("ppo_continuous_action.py")
-FILE = command.PPO / "ppo_continuous_action.py"
+FILE = command_line.PPO / "ppo_continuous_action.py"
 WALK = {"env_id": "continuous:Walk-v0", "num_envs": 3, "num_steps": 16, "num_minibatches": 3}
 WALK |= {"total_timesteps": 48 * 6, "seed": 5, "gamma": 0.9, "update_epochs": 2}
 OBS = gym.spaces.Box(-10, 10, (5,))
@@ -103,7 +103,7 @@ def test_initial_policy():
 @pytest.mark.parametrize("value_moved", ["to", "away"])
 @pytest.mark.parametrize("flags", [{}, {"ent_coef": 0.3, "vf_coef": 0.1}, {"norm_adv": False}])
 def test_update_equals_stable_baselines3(flags: dict[str, Any], value_moved: str):
-    """Loss and gradient of a minibatch: see tests/test_loss.py for the discrete ones."""
+    """Loss and gradient of a minibatch: see tests/test_ppo_loss.py for the discrete ones."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.logger import Logger
 
@@ -132,7 +132,7 @@ def test_update_equals_stable_baselines3(flags: dict[str, Any], value_moved: str
         batch_size=rows,
         n_epochs=1,
         clip_range=args.clip_coef,
-        # Where the value has moved away, the unclipped error is the greater one: see test_loss.py.
+        # Where the value has moved away, the unclipped error is the greater: test_ppo_loss.py.
         clip_range_vf=args.clip_coef if value_moved == "to" else None,
         normalize_advantage=args.norm_adv,
         ent_coef=args.ent_coef,
@@ -339,25 +339,29 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
 def test_statistics_survive_resume_and_are_frozen_in_evaluation(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 32, "--num-minibatches", 4, "--update-epochs", 1]
     flags += ["--env-id", "continuous:Walk-v0", "--eval-episodes", 3]
-    first = command.train(*flags, "--total-timesteps", 640, cwd=tmp_path, script=FILE)
-    before = command.checkpoint(first.folder)["agent"]
+    first = command_line.train_command(*flags, "--total-timesteps", 640, cwd=tmp_path, script=FILE)
+    before = command_line.checkpoint(first.folder)["agent"]
     assert before["obs_stats"][0, 0] > 400  # rows of the training alone, not of the evaluation
     assert before["obs_stats"][0, 0] == before["return_stats"][0, 0] < 640
-    agent_file = command.checkpoint(first.folder, "agent.pt")["agent"]
+    agent_file = command_line.checkpoint(first.folder, "agent.pt")["agent"]
     assert torch.equal(agent_file["obs_stats"], before["obs_stats"])
-    done = command.run(
+    done = command_line.run_command(
         *("--resume", first.folder, "--total-timesteps", 1280), cwd=tmp_path, script=FILE
     )
     assert done.returncode == 0, done.stderr
-    after = command.checkpoint(first.folder)["agent"]
+    after = command_line.checkpoint(first.folder)["agent"]
     rows = after["obs_stats"][0, 0] - before["obs_stats"][0, 0]
     assert 400 < rows < 640
     # Merged, not begun anew: the mean has moved by the new rows' share at most.
     drift = (after["obs_stats"][1] - before["obs_stats"][1]).abs() / before["obs_stats"][2]
     assert drift[:2].max() < 0.5
-    played = command.run(first.folder, "--episodes", 2, cwd=tmp_path, script=command.EVALUATE)
+    played = command_line.run_command(
+        first.folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
+    )
     assert played.returncode == 0, played.stderr
-    assert torch.equal(command.checkpoint(first.folder)["agent"]["obs_stats"], after["obs_stats"])
+    assert torch.equal(
+        command_line.checkpoint(first.folder)["agent"]["obs_stats"], after["obs_stats"]
+    )
 
 
 # ------ environments ------
@@ -426,8 +430,8 @@ def test_simulators(env_id: str, package: str, tmp_path: Path):
         pytest.skip(f"needs {package}")
     flags = ["--num-steps", 64, "--num-minibatches", 2, "--update-epochs", 1, "--seed", 3]
     flags += ["--env-id", env_id, "--total-timesteps", 128, "--eval-episodes", 0]
-    run = command.train(*flags, cwd=tmp_path, script=FILE)
-    assert command.checkpoint(run.folder)["global_step"] == 128
+    run = command_line.train_command(*flags, cwd=tmp_path, script=FILE)
+    assert command_line.checkpoint(run.folder)["global_step"] == 128
 
 
 @pytest.mark.parametrize(
@@ -448,4 +452,4 @@ def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path
     flags = arguments.split()
     if "--env-id" not in flags:
         flags += ["--env-id", "continuous:Walk-v0"]
-    command.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
+    command_line.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)

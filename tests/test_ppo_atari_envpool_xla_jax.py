@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import command
 import numpy as np
 import pytest
 import torch
-from scripts import Run, events, load_script, train
+from helpers import command_line
+from helpers.in_process import Run, events, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -504,12 +504,12 @@ def test_resume_auto_goes_on_with_the_run_that_was_killed(
     with monkeypatch.context() as first, pytest.raises(KeyboardInterrupt):
         first.setattr(script, "save_if_due", killed)
         script.main()
-    folder = command.the_folder(tmp_path / "runs")
+    folder = command_line.the_folder(tmp_path / "runs")
     assert state_of(folder)["global_step"] == 20
     assert script.main() == 0
-    assert command.the_folder(tmp_path / "runs") == folder
+    assert command_line.the_folder(tmp_path / "runs") == folder
     assert state_of(folder, "agent.pt")["global_step"] == 60
-    steps = [step for step, _ in command.curve(folder, "losses/policy_loss")]
+    steps = [step for step, _ in command_line.curve(folder, "losses/policy_loss")]
     assert steps == [20, 40, 60], "each iteration once"
 
 
@@ -519,7 +519,7 @@ def real_runs() -> list[Run]:
     """Both scripts, the same five iterations of Breakout with everything real."""
     runs = []
     for script in SCRIPTS:
-        folder = command.shared_folder(script.__name__)
+        folder = command_line.shared_folder(script.__name__)
         flags: dict[str, Any] = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2}
         flags |= {"update_epochs": 1, "env_threads": 1, "total_timesteps": 48}
         runs.append(train(script, folder, **flags))
@@ -577,26 +577,28 @@ SHORT += ("--env-threads", 1)
 @pytest.mark.parametrize("name", [LOOP, SCAN], ids=["loop", "scan"])
 def test_command_line(name: str, tmp_path: Path):
     """A run that Ctrl-C stops, is resumed and then played."""
-    file = command.PPO / name
-    process = command.start(
+    file = command_line.PPO / name
+    process = command_line.start_command(
         *SHORT, "--total-timesteps", 100_000, "--runs-dir", "runs", cwd=tmp_path, script=file
     )
-    folder = command.wait_for_checkpoint(tmp_path / "runs", process, 100)
+    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    code, _, stderr = command.finish(process, 100)
+    code, _, stderr = command_line.finish(process, 100)
     assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
     step = state_of(folder)["global_step"]
     assert step > 0 and step % 16 == 0 and not (folder / "agent.pt").exists()
     flags = ["--total-timesteps", step + 32, "--eval-episodes", 1, "--capture-video"]
-    done = command.run("--resume", folder, *flags, cwd=tmp_path, script=file)
+    done = command_line.run_command("--resume", folder, *flags, cwd=tmp_path, script=file)
     assert done.returncode == 0, done.stderr
     assert re.search(rf"^{step + 32:,} steps, [\d,]+ steps/s$", done.stdout, re.MULTILINE)
     assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
     assert state_of(folder, "agent.pt")["global_step"] == step + 32
     assert len(list(folder.glob("videos/evaluation/*.mp4"))) == 1
     if name == LOOP:
-        played = command.run(folder, "--episodes", 1, cwd=tmp_path, script=command.EVALUATE)
+        played = command_line.run_command(
+            folder, "--episodes", 1, cwd=tmp_path, script=command_line.EVALUATE
+        )
         assert played.returncode == 0 and "episode   1: return" in played.stdout, played.stderr
 
 
