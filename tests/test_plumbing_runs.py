@@ -105,18 +105,20 @@ def test_args_json_says_how_the_run_was_made() -> None:
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
     """Two runs, for which the clock's seconds stand still."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import datetime, time\n"
+    program = tmp_path / "standing.py"
+    program.write_text(
+        "import datetime, runpy, time\n"
         "class Standing(datetime.datetime):\n"
         "    @classmethod\n"
         "    def now(cls, tz=None):\n"
         "        return super().now(tz).replace(2001, 2, 3, 4, 5, 6)\n"
         "datetime.datetime, strftime = Standing, time.strftime\n"
         "time.strftime = lambda form, *_: strftime(form, time.gmtime(981173106))\n"
+        f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
     args = ("--env-id", "CartPole-v1", "--total-timesteps", 16, *TINY, "--runs-dir", "runs")
     for _ in range(2):
-        done = run_command(*args, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        done = run_command(*args, cwd=tmp_path, script=program)
         assert done.returncode == 0, done.stderr
     folders = sorted((tmp_path / "runs").iterdir())
     assert len(folders) == 2

@@ -14,17 +14,19 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 from helpers.in_process import events
+from helpers.warm_processes import WarmCommand
 
 ENVS = Path(__file__).resolve().parents[1] / "envs"
 PPO = ENVS.parents[1] / "ppo"
 SCRIPT = Path(os.environ.get("PPO_SCRIPT", PPO / "ppo.py")).resolve()
 EVALUATE = PPO / "evaluate.py"
 LIMIT = 120  # seconds after which a command counts as hanging
+Process: TypeAlias = subprocess.Popen[Any] | WarmCommand
 CLOCKWORK = "clockwork:Clockwork-v0"  # tests/envs/clockwork.py: nothing in it is random
 
 
@@ -45,15 +47,22 @@ def environment(home: Path, **changes: str) -> dict[str, str]:
 
 
 def start_command(
-    *args: object, cwd: Path, script: Path = SCRIPT, **changes: str
-) -> subprocess.Popen[str]:
-    """Starts `script args` in a process group of its own, with `changes` in its environment."""
+    *args: object, cwd: Path, script: Path = SCRIPT, cold: bool = False, **changes: str
+) -> Process:
+    """Starts `script args` in a process group of its own, with `changes` in its environment.
+
+    cold: in a new interpreter, as a user's is; the others are forked from a warm one.
+    """
     home = cwd.parent / f"{cwd.name}-home"
     home.mkdir(exist_ok=True)
+    words = [str(script), *map(str, args)]
+    variables = environment(home, **changes)
+    if not cold:
+        return WarmCommand(words, cwd, variables)
     return subprocess.Popen(
-        [sys.executable, str(script), *map(str, args)],
+        [sys.executable, *words],
         cwd=cwd,
-        env=environment(home, **changes),
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -63,17 +72,19 @@ def start_command(
 
 
 def run_command(
-    *args: object, cwd: Path, script: Path = SCRIPT, **changes: str
+    *args: object, cwd: Path, script: Path = SCRIPT, cold: bool = False, **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs `script args` to its end; a command that hangs fails the test."""
-    process = start_command(*args, cwd=cwd, script=script, **changes)
+    process = start_command(*args, cwd=cwd, script=script, cold=cold, **changes)
     try:
         stdout, stderr = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         stdout, stderr = process.communicate()
         pytest.fail(f"{args} still ran after {LIMIT} s\n{stdout}\n{stderr}")
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    code = process.returncode
+    assert code is not None
+    return subprocess.CompletedProcess(process.args, code, stdout, stderr)
 
 
 def the_folder(runs_dir: Path) -> Path:
@@ -82,9 +93,12 @@ def the_folder(runs_dir: Path) -> Path:
     return folder
 
 
-def train_command(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> CommandRun:
+def train_command(
+    *args: object, cwd: Path, script: Path = SCRIPT, cold: bool = False, **changes: str
+) -> CommandRun:
     """A run in `cwd`/runs that must end well."""
-    done = run_command(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
+    options = {"cwd": cwd, "script": script, "cold": cold, **changes}
+    done = run_command(*args, "--runs-dir", cwd / "runs", **options)
     assert done.returncode == 0, done.stderr
     return CommandRun(the_folder(cwd / "runs"), done.stdout, done.stderr)
 
@@ -106,9 +120,7 @@ def wait_until(condition: Any, seconds: float = 60) -> Any:
     return value
 
 
-def wait_for_checkpoint(
-    runs_dir: Path, process: subprocess.Popen[Any], seconds: float = 60
-) -> Path:
+def wait_for_checkpoint(runs_dir: Path, process: Process, seconds: float = 60) -> Path:
     """The run folder in `runs_dir`, once training has begun there."""
 
     def found() -> list[Path]:
@@ -119,7 +131,7 @@ def wait_for_checkpoint(
     return wait_until(found, seconds)[0].parent
 
 
-def finish(process: subprocess.Popen[Any], seconds: float = 60) -> tuple[int, Any, Any]:
+def finish(process: Process, seconds: float = 60) -> tuple[int, Any, Any]:
     """Exit code and output of a process that must end within so many seconds."""
     try:
         stdout, stderr = process.communicate(timeout=seconds)
@@ -161,8 +173,12 @@ def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None
 
 
 def assert_resumed_and_played(*args: object, cwd: Path, script: Path) -> Path:
-    """A run of 64 steps, resumed to 128, then an episode of it; returns the run folder."""
-    folder = train_command(*args, "--total-timesteps", 64, cwd=cwd, script=script).folder
+    """A run of 64 steps, resumed to 128, then an episode of it; returns the run folder.
+
+    The first command is run as a user runs it, in a new interpreter.
+    """
+    flags = (*args, "--total-timesteps", 64)
+    folder = train_command(*flags, cwd=cwd, script=script, cold=True).folder
     done = run_command("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
     assert done.returncode == 0, done.stderr
     assert checkpoint(folder)["global_step"] == 128

@@ -3,7 +3,6 @@
 What torchrun would set is set by `child`, so that tests can look into the processes.
 """
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +13,8 @@ from typing import Any
 
 import torch
 from helpers.in_process import load_script
+from helpers.warm_processes import CONTEXT
 from torch import distributed as dist
-
-# The processes of tests/test_mutations.py, which have a parent, have imported what takes seconds to
-# import, and no threads yet; pytest itself has threads, of JAX and others.
-FORKED = multiprocessing.parent_process() is not None
-PROCESSES = multiprocessing.get_context("fork" if FORKED else "forkserver")
-SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium ale_py cv2 tyro pytest"  # to import
-if not FORKED:
-    PROCESSES.set_forkserver_preload(SLOW.split())
 
 
 def child(
@@ -48,7 +40,7 @@ def group(
     """So many processes that run `body(script, folder, **options)`; ended on leaving."""
     given = os.environ.get("PPO_SCRIPT", "")
     processes = [
-        PROCESSES.Process(target=child, args=(name, rank, size, given, folder, body, options))
+        CONTEXT.Process(target=child, args=(name, rank, size, given, folder, body, options))
         for rank in range(size)
     ]
     for process in processes:
