@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import command_line
 from helpers.in_process import load_script, train
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 script = load_script("ppo_atari_lstm.py")
@@ -201,15 +201,32 @@ def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(spy: Spy
 
 
 # ------ learning ------
-@pytest.mark.parametrize(("name", "least", "most"), [("_lstm", 0.85, 1.0), ("", 0.3, 0.7)])
-def test_only_with_a_memory_is_recall_learned(name: str, least: float, most: float, tmp_path: Path):
+def with_a_small_network(script: ModuleType) -> type:
+    """The script's agent, which sees the mean brightness of each frame instead of shapes."""
+
+    class SmallAgent(script.Agent):  # type: ignore[misc, name-defined]
+        def __init__(self, envs: gym.vector.VectorEnv, bf16: bool = False):
+            super().__init__(envs, bf16)
+            channels = self.network[0].in_channels
+            means = nn.Sequential(nn.AvgPool2d(84), nn.Flatten())
+            self.network = nn.Sequential(means, script.layer_init(nn.Linear(channels, 512)))
+
+    return SmallAgent
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("_lstm", 0.75, 1.0), ("", 0.3, 0.7)])
+def test_only_with_a_memory_is_recall_learned(
+    name: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     """Mean of the last 100 episodes, and of the evaluation; half of them are won by guessing.
 
-    With these flags and 30,000 steps seeds 1 and 2 ended at 1.00 with the LSTM, and at 0.5 without.
+    With these flags seeds 1, 2 and 3 ended at 0.87, 0.89 and 0.93 with the LSTM; at 0.49 without.
     """
-    flags = {"learning_rate": 1e-3, "num_envs": 16, "num_steps": 32, "clip_coef": 0.2}
-    flags |= {"total_timesteps": 24_000, "torch_threads": 1, "env_id": "arcade:Recall-v0"}
-    run = train(load_script(f"ppo_atari{name}.py"), tmp_path, **flags, eval_episodes=100)
+    flags = {"learning_rate": 2e-3, "num_envs": 16, "num_steps": 32, "clip_coef": 0.2}
+    flags |= {"total_timesteps": 12_000, "torch_threads": 1, "env_id": "arcade:Recall-v0"}
+    script = load_script(f"ppo_atari{name}.py")
+    monkeypatch.setattr(script, "Agent", with_a_small_network(script))
+    run = train(script, tmp_path, **flags, eval_episodes=100)
     scalars = run.scalars()
     returns = [value for _, value in scalars["charts/episodic_return"]]
     assert least < np.mean(returns[-100:]) <= most
