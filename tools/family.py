@@ -1,22 +1,10 @@
 """The table of the scripts: the parent of each, how large its diff may be, and what it needs.
 
-Which units a script does not share with its parent stands in tools/own_units.toml, which
+Which units a script does not share with its parent stands in tools/own_units.json, which
 `python tools/sync.py accept` writes. A new script needs a row here first, then its record there.
 """
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Most lines a script may have.
-
-    above_plumbing: lines that are not blank, above the plumbing line.
-    loop: lines of the loop over iterations, which is to fit a screen.
-    """
-
-    above_plumbing: int
-    loop: int
 
 
 @dataclass(frozen=True)
@@ -28,7 +16,8 @@ class Script:
     extras: tuple[str, ...] = ()  # of pyproject.toml, that its PEP 723 header adds to the base
     without: frozenset[str] = frozenset()  # distributions of the base that it does not need
     requires_python: str | None = None  # None: the same as pyproject.toml
-    limits: Limits | None = None
+    # Most written lines above the plumbing, most lines of the loop, which is to fit a screen.
+    limits: tuple[int, int] | None = None
 
 
 # The design aims at smaller diffs: continuous 20/40, multidiscrete 10/50, mask 6/30, atari 22/65,
@@ -36,88 +25,42 @@ class Script:
 # statement a line, and evaluation and checks that stand above the plumbing, made them longer; each
 # script's reason stands at its row.
 FAMILY: dict[str, Script] = {
-    "ppo.py": Script(
-        parent=None,
-        budget=None,
-        limits=Limits(above_plumbing=280, loop=60),
-    ),
+    "ppo.py": Script(None, None, limits=(280, 60)),
     # Statistics of observations and rewards that are saved, frozen in evaluation and unaffected by
     # reset rows take 24 lines here; Gymnasium's wrappers would take 4 and do none of that. RPO
     # takes 5 and dm_control 4.
-    "ppo_continuous_action.py": Script(
-        parent="ppo.py",
-        budget=(21, 57),
-        extras=("mujoco", "dm_control"),
-    ),
+    "ppo_continuous_action.py": Script("ppo.py", (21, 57), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
-    "ppo_multidiscrete.py": Script(
-        parent="ppo.py",
-        budget=(8, 68),
-        extras=("microrts",),
-    ),
+    "ppo_multidiscrete.py": Script("ppo.py", (8, 68), extras=("microrts",)),
     # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
-    "ppo_multidiscrete_mask.py": Script(
-        parent="ppo_multidiscrete.py",
-        budget=(13, 75),
-        extras=("microrts",),
-    ),
+    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 75), extras=("microrts",)),
     # Of these lines 53 are the three wrappers and `warp`, a class for each detail, and 16 make
     # convolutions fast.
-    "ppo_atari.py": Script(
-        parent="ppo.py",
-        budget=(23, 109),
-        extras=("atari",),
-    ),
+    "ppo_atari.py": Script("ppo.py", (23, 109), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
-    "ppo_atari_lstm.py": Script(
-        parent="ppo_atari.py",
-        budget=(16, 63),
-        extras=("atari",),
-    ),
+    "ppo_atari_lstm.py": Script("ppo_atari.py", (16, 63), extras=("atari",)),
     # Learning in parallel takes -10/+50; the rest chooses GPUs, backend, threads, and checks flags.
-    "ppo_atari_multigpu.py": Script(
-        parent="ppo_atari.py",
-        budget=(15, 102),
-        extras=("atari",),
-    ),
+    "ppo_atari_multigpu.py": Script("ppo_atari.py", (15, 102), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
-    "ppo_atari_envpool.py": Script(
-        parent="ppo_atari.py",
-        budget=(81, 79),
-        extras=("envpool",),
-    ),
+    "ppo_atari_envpool.py": Script("ppo_atari.py", (81, 79), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
-    "ppo_atari_envpool_multigpu.py": Script(
-        parent="ppo_atari_envpool.py",
-        budget=(16, 103),
-        extras=("envpool",),
-    ),
+    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (16, 103), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
-        parent="ppo_atari.py",
-        budget=(110, 161),
-        extras=("procgen",),
-        requires_python="==3.11.*",
+        "ppo_atari.py", (110, 161), extras=("procgen",), requires_python="==3.11.*"
     ),
     # Of the lines that go, 57 are the parent's wrappers; 88 make rows of players of PettingZoo's
     # games. SuperSuit's vector would take a few, but resets in the same step.
-    "ppo_pettingzoo_ma_atari.py": Script(
-        parent="ppo_atari.py",
-        budget=(80, 137),
-        extras=("pettingzoo",),
-    ),
+    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (80, 137), extras=("pettingzoo",)),
     # Another framework: compared with its parent unit by unit, a line count would mean nothing.
     "ppo_atari_envpool_xla_jax.py": Script(
-        parent="ppo_atari_envpool.py",
-        budget=None,
-        extras=("envpool", "jax"),
-        without=frozenset({"torch"}),
+        "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})
     ),
     "ppo_atari_envpool_xla_jax_scan.py": Script(
-        parent="ppo_atari_envpool_xla_jax.py",
-        budget=(26, 43),
+        "ppo_atari_envpool_xla_jax.py",
+        (26, 43),
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),

@@ -8,7 +8,7 @@
     python tools/sync.py accept ppo_new                 the same of all units of a new script
 
 What is out of sync `python tools/generate.py --check` tells. Which units are a script's own stands
-in tools/own_units.toml, which only `accept` changes.
+in tools/own_units.json, which only `accept` changes.
 
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
 first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
@@ -23,7 +23,6 @@ import json
 import re
 import shlex
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,11 +42,7 @@ STATES = {
     "removed": "of the parent is missing",
     "shared": "is no longer the script's own",
 }
-RECORD = "tools/own_units.toml"
-RECORD_HEADING = """\
-# The units that each script does not share with its parent; all others are the same text.
-# Written by `python tools/sync.py accept`. Do not edit.
-"""
+RECORD = "tools/own_units.json"
 
 
 @dataclass(frozen=True)
@@ -285,22 +280,10 @@ class Collection:
     def record(self) -> dict[str, dict[str, str]]:
         """The units that are recorded as each script's own, with their states.
 
-        Raises ValueError if the file is not TOML.
+        Raises ValueError if the file is not JSON.
         """
         path = self.root / RECORD
-        return tomllib.loads(path.read_text()) if path.exists() else {}
-
-    def write_record(self, record: Mapping[str, Mapping[str, str]]) -> None:
-        """Write the record of the scripts that the table has."""
-        lines = [RECORD_HEADING]
-        for script in self.family:
-            if script in record:
-                lines.append(f"\n[{json.dumps(script)}]\n")
-                units = sorted(record[script].items(), key=lambda item: (item[1], item[0]))
-                lines += [f"{json.dumps(unit)} = {json.dumps(state)}\n" for unit, state in units]
-        path = self.root / RECORD
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(lines))
+        return json.loads(path.read_text()) if path.exists() else {}
 
     def golden_diffs(self) -> dict[Path, str]:
         """Path and text that each file of docs/diffs must have."""
@@ -343,8 +326,6 @@ class Collection:
                     f"ppo/{name} has no record in {RECORD}: look at python tools/sync.py diff "
                     f"{stems} and then: python tools/sync.py accept {Path(name).stem}"
                 )
-        for name in sorted(self.record().keys() - self.family.keys()):
-            problems.append(f"{RECORD} has units of {name}, which has no row: delete them")
         return problems
 
     def check_units(self, parent: str, child: str) -> list[str]:
@@ -421,7 +402,8 @@ class Collection:
                 own[unit] = found[unit]
             state = found.get(unit, "shared")
             report.append(f"ppo/{script}: recorded, `{unit}` {STATES[state]}")
-        self.write_record(record)
+        text = json.dumps(record, indent=4, sort_keys=True)
+        (self.root / RECORD).write_text(text + "\n")
         return report
 
 
@@ -456,15 +438,6 @@ def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
 def script_name(text: str) -> str:
     """`ppo`, `ppo.py` and `ppo/ppo.py` are all ppo.py."""
     return f"{Path(text).stem}.py"
-
-
-def show_units(source: str) -> str:
-    """A line for each unit of a script: its first and last line, its length, its name."""
-    rows = []
-    for unit in cut(source):
-        last = unit.first + unit.code.count("\n")
-        rows.append(f"{unit.first:4}-{last:<4} {last - unit.first + 1:4} lines  {unit.name}\n")
-    return "".join(rows)
 
 
 def show_diff(parent: str, child: str, collection: Collection) -> str:
@@ -509,14 +482,14 @@ def run(args: argparse.Namespace, collection: Collection) -> str:
     """
     match args.command:
         case "list":
-            return show_units(collection.source(args.script))
+            return "".join(f"{unit.name}\n" for unit in cut(collection.source(args.script)))
         case "diff":
             return show_diff(args.parent, args.child, collection)
         case "copy":
             report = [line for unit in args.units for line in collection.copy(unit, args.source)]
         case _:  # accept
             report = collection.accept(args.script, args.units)
-    return "".join(f"{line}\n" for line in [*report, "then: python tools/generate.py"])
+    return "\n".join([*report, "then: python tools/generate.py\n"])
 
 
 if __name__ == "__main__":
