@@ -54,9 +54,9 @@ def test_line_limits(name: str):
     assert loop.end_lineno - loop.lineno <= most_in_loop
 
 
-@pytest.mark.parametrize("name", COLLECTION.files())
-def test_lines_are_not_wide(name: str):
-    assert [line for line in split_lines(COLLECTION.source(name)) if len(line) > 101] == []
+def test_no_line_is_over_100_columns():
+    for name in COLLECTION.files():
+        assert [line for line in COLLECTION.source(name).split("\n") if len(line) > 100] == []
 
 
 def plumbing(name: str) -> str:
@@ -267,6 +267,8 @@ def family(tmp_path: Path) -> Collection:
     collection.path("play.py").write_text("print('a program')\n")
     collection.accept("ppo_a.py", [])
     collection.accept("ppo_a_b.py", [])
+    assert collection.record() == {"ppo_a.py": OWN, "ppo_a_b.py": {"plumbing": "differs"}}
+    assert collection.check() == []
     return collection
 
 
@@ -276,12 +278,7 @@ def edit(collection: Collection, script: str, old: str, new: str) -> None:
     collection.path(script).write_text(source.replace(old, new))
 
 
-def test_the_record_tells_a_script_s_own_units(family: Collection):
-    assert family.record() == {"ppo_a.py": OWN, "ppo_a_b.py": {"plumbing": "differs"}}
-    assert family.check() == []
-
-
-WRAP = "def wrap(env):\n    return env\n\n\n"
+WRAP = "def wrap(env):\n    return env\n\n\nclass Agent:"
 LONG = "print(LIMIT)\n    " * 6 + "return -LIMIT"
 
 
@@ -295,7 +292,7 @@ def advised(problem: str) -> list[list[str]]:
     [
         ("range(1, 3)", "range(1, 4)", "`train: loop` differs from the parent's: "),
         ("LIMIT = 3\n\n\n", "", "`LIMIT` of the parent is missing: "),
-        ("class Agent:", WRAP + "class Agent:", "`wrap` is not in the parent: delete it or "),
+        ("class Agent:", WRAP, "`wrap` is not in the parent: delete it or "),
         ("return -LIMIT", "return LIMIT", "`plumbing` is no longer the script's own (recorded as"),
     ],
 )

@@ -175,16 +175,17 @@ def by_name(source: str) -> dict[str, Unit]:
     return {unit.name: unit for unit in cut(source)}
 
 
-def line_changes(a: list[str], b: list[str]) -> tuple[int, int]:
-    """How many lines of a are gone and how many of b are new in their diff."""
-    changes = [op for op in SequenceMatcher(None, a, b, False).get_opcodes() if op[0] != "equal"]
-    return sum(j - i for _, i, j, _, _ in changes), sum(j - i for _, _, _, i, j in changes)
-
-
 def body(source: str) -> tuple[int, list[str]]:
     """Number of the first line below PEP 723 header and docstring, and the lines from there on."""
     first = next((unit.first for unit in cut(source) if unit.name not in FREE), 1)
     return first, split_lines(source)[first - 1 :]
+
+
+def diff_size(parent_source: str, child_source: str) -> tuple[int, int]:
+    """How many lines a golden diff removes and adds."""
+    a, b = body(parent_source)[1], body(child_source)[1]
+    equal = sum(block.size for block in SequenceMatcher(None, a, b, False).get_matching_blocks())
+    return len(a) - equal, len(b) - equal
 
 
 def golden_diff(parent: str, child: str, parent_source: str, child_source: str) -> str:
@@ -236,7 +237,7 @@ def check_pair(parent_source: str, child_source: str, budget: tuple[int, int] | 
     if [name for name in parent if name in child] != [name for name in child if name in parent]:
         problems.append("the units it shares with its parent are in another order")
     if budget is not None:
-        removed, added = line_changes(body(parent_source)[1], body(child_source)[1])
+        removed, added = diff_size(parent_source, child_source)
         if removed > budget[0] or added > budget[1]:
             problems.append(
                 f"the diff to the parent is -{removed}/+{added} lines, "
@@ -425,10 +426,9 @@ def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
             raise ValueError(f"no place for `{name}`: none of the units above it is in the script")
         texts = []
         for unit in units:
+            texts.append(unit.text)
             if unit.name == before.name:
-                texts += [unit.code + before.gap, new.code + unit.gap]
-            else:
-                texts.append(unit.text)
+                texts.append(new.text)
     result = "".join(texts)
     if (copied := by_name(result).get(name)) is None or copied.code != new.code:
         raise ValueError(f"`{name}` does not fit into the script: copy it by hand")
@@ -445,7 +445,7 @@ def show_diff(parent: str, child: str, collection: Collection) -> str:
     sources = collection.source(parent), collection.source(child)
     diff = golden_diff(parent, child, *sources)
     units = [f"`{unit}` {STATES[state]}\n" for unit, state in compare(*sources).items()]
-    removed, added = line_changes(body(sources[0])[1], body(sources[1])[1])
+    removed, added = diff_size(*sources)
     return "".join([diff, "\n", *units, f"-{removed}/+{added} lines\n"])
 
 
