@@ -199,7 +199,6 @@ def test_cut_names_every_kind_of_unit():
     "source",
     [
         "",
-        "# only a comment",
         "import os\n\n\n# late\n",
         '"""d"""\nimport os\nx = 1\nimport re\n\n\ndef f():\n    pass\n',
         "class A:\n    def f(self):\n        pass\n\n    g = f\n\n    def f(self):\n        pass\n",
@@ -222,7 +221,6 @@ def test_cut_tiles_odd_files(source: str):
         ("storage: tensors", "storage: arrays", {"train: storage": "differs"}),
         ("range(1, 3)", "range(1, 4)", {"train: loop": "differs"}),
         ("return obs", "return None", {"train: end": "differs"}),
-        ("return LIMIT", "return 0", {"plumbing": "differs"}),
         ("def compute_gae", "def gae", {"compute_gae": "removed", "gae": "added"}),
         ("LIMIT = 3\n\n\n", "", {"LIMIT": "removed"}),
     ],
@@ -300,9 +298,9 @@ def test_drift_of_each_kind_is_told_and_can_be_accepted(
     family: Collection, old: str, new: str, problem: str
 ):
     edit(family, "ppo_a_b.py", old, new)
-    told = [line for line in family.check() if problem in line]
-    assert len(told) == 1
-    assert main(advised(told[0])[-1], family) == 0
+    [told] = family.check()
+    assert problem in told
+    assert main(advised(told)[-1], family) == 0
     assert family.check() == []
 
 
@@ -332,7 +330,7 @@ def test_reordered_units_are_found(family: Collection):
     ("name", "source", "problem"),
     [
         ("ppo_other.py", PARENT, "ppo/ppo_other.py has no row in tools/family.py"),
-        ("ppo_new.py", PARENT, "ppo/ppo_new.py has no record in tools/own_units.json: look at"),
+        ("ppo_new.py", PARENT, "ppo/ppo_new.py has no record in tools/own_units.json: python"),
         ("ppo_a.py", None, "ppo/ppo_a_b.py: its parent ppo_a.py does not exist"),
         ("play.py", "print(", "ppo/play.py: line 1: '(' was never closed"),
     ],
@@ -352,7 +350,7 @@ def test_copy_reaches_all_descendants_that_share_the_unit(family: Collection):
     assert report == ["ppo/ppo_a.py: `compute_gae` copied", "ppo/ppo_a_b.py: `compute_gae` copied"]
     assert family.check() == []
     assert family.source("ppo_a.py") == CHILD.replace("return rewards", "return -rewards")
-    assert family.copy("compute_gae", "ppo.py")[0] == "ppo/ppo_a.py: `compute_gae` already equal"
+    assert family.copy("compute_gae", "ppo.py") == []
 
 
 def test_copy_stops_where_a_script_has_its_own(family: Collection):

@@ -284,7 +284,10 @@ class Collection:
         Raises ValueError if the file is not JSON.
         """
         path = self.root / RECORD
-        return json.loads(path.read_text()) if path.exists() else {}
+        try:
+            return json.loads(path.read_text()) if path.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"{RECORD}: {error}") from error
 
     def golden_diffs(self) -> dict[Path, str]:
         """Path and text that each file of docs/diffs must have."""
@@ -296,14 +299,17 @@ class Collection:
         return diffs
 
     def check(self) -> list[str]:
-        """All that is out of sync, a sentence per problem; first the tables, then the scripts."""
+        """All that is out of sync, a sentence per problem; first the tables, then the scripts.
+
+        Order and size of a diff are looked at when no unit of the script has drifted.
+        """
         problems = self.check_tables()
         if problems:
             return problems
         for parent, child in self.pairs():
+            sources = self.source(parent), self.source(child)
             found = self.check_units(parent, child)
-            budget = self.family[child].budget
-            found += check_pair(self.source(parent), self.source(child), budget)
+            found = found or check_pair(*sources, self.family[child].budget)
             problems += [f"ppo/{child}: {problem}" for problem in found]
         return problems
 
@@ -315,18 +321,17 @@ class Collection:
                 ast.parse(self.source(name))
             except SyntaxError as error:
                 problems.append(f"ppo/{name}: line {error.lineno}: {error.msg}")
-        for name in sorted(set(self.files()) - set(self.programs)):
-            row = self.family.get(name)
-            if row is None:
+            if name not in self.family and name not in self.programs:
                 problems.append(f"ppo/{name} has no row in tools/family.py")
-            elif row.parent is not None and not self.path(row.parent).exists():
-                problems.append(f"ppo/{name}: its parent {row.parent} does not exist")
-            elif row.parent is not None and name not in self.record():
-                stems = f"{Path(row.parent).stem} {Path(name).stem}"
-                problems.append(
-                    f"ppo/{name} has no record in {RECORD}: look at python tools/sync.py diff "
-                    f"{stems} and then: python tools/sync.py accept {Path(name).stem}"
-                )
+        for name in self.scripts():
+            parent = self.family[name].parent
+            if parent is not None and not self.path(parent).exists():
+                problems.append(f"ppo/{name}: its parent {parent} does not exist")
+            elif parent is not None and name not in self.record():
+                new = Path(name).stem
+                diff = f"python tools/sync.py diff {Path(parent).stem} {new}"
+                accept = f"python tools/sync.py accept {new}"
+                problems.append(f"ppo/{name} has no record in {RECORD}: {diff} and then {accept}")
         return problems
 
     def check_units(self, parent: str, child: str) -> list[str]:
@@ -375,9 +380,9 @@ class Collection:
                 queue += self.children(child)
         report = []
         for child, text in texts.items():
-            state = "already equal" if text == self.source(child) else "copied"
-            self.path(child).write_bytes(text.encode())
-            report.append(f"ppo/{child}: `{unit}` {state}")
+            if text != self.source(child):
+                self.path(child).write_bytes(text.encode())
+                report.append(f"ppo/{child}: `{unit}` copied")
         return report + own
 
     def accept(self, script: str, units: Sequence[str]) -> list[str]:
@@ -393,16 +398,14 @@ class Collection:
         if script in record and not units:
             raise ValueError(f"{script} has a record: name the units to accept")
         found = compare(self.source(row.parent), self.source(script))
-        own = record.setdefault(script, {})
+        own = record.get(script, {})
         report = []
         for unit in units or found:
             if unit not in found and unit not in own:
                 raise ValueError(f"`{unit}` is no unit of {script}'s own")
-            own.pop(unit, None)
-            if unit in found:
-                own[unit] = found[unit]
-            state = found.get(unit, "shared")
-            report.append(f"ppo/{script}: recorded, `{unit}` {STATES[state]}")
+            own[unit] = found.get(unit, "shared")
+            report.append(f"ppo/{script}: recorded, `{unit}` {STATES[own[unit]]}")
+        record[script] = {unit: state for unit, state in own.items() if state != "shared"}
         text = json.dumps(record, indent=4, sort_keys=True)
         (self.root / RECORD).write_text(text + "\n")
         return report
@@ -416,21 +419,18 @@ def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
     """
     position = next(i for i, unit in enumerate(parent) if unit.name == name)
     new = parent[position]
-    units = cut(source)
-    names = [unit.name for unit in units]
-    if name in names:
-        texts = [new.code + unit.gap if unit.name == name else unit.text for unit in units]
+    units = by_name(source)
+    texts = {unit.name: unit.text for unit in units.values()}
+    if name in units:
+        texts[name] = new.code + units[name].gap
     else:
-        before = next((u for u in reversed(parent[:position]) if u.name in names), None)
-        if before is None:
+        above = [unit.name for unit in parent[:position] if unit.name in units]
+        if not above:
             raise ValueError(f"no place for `{name}`: none of the units above it is in the script")
-        texts = []
-        for unit in units:
-            texts.append(unit.text)
-            if unit.name == before.name:
-                texts.append(new.text)
-    result = "".join(texts)
-    if (copied := by_name(result).get(name)) is None or copied.code != new.code:
+        texts[above[-1]] += new.text
+    result = "".join(texts.values())
+    copied = by_name(result).get(name)
+    if copied is None or copied.code != new.code:
         raise ValueError(f"`{name}` does not fit into the script: copy it by hand")
     return result
 
