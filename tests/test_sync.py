@@ -371,11 +371,15 @@ def test_copy_inserts_a_new_unit_behind_its_predecessor(family: Collection):
     assert source.index("def compute_gae") < source.index("def entropy") < source.index("def train")
 
 
-def test_a_copy_that_fits_nowhere_changes_nothing(family: Collection):
-    edit(family, "ppo.py", "return rewards", "return 0")
-    family.path("ppo_a_b.py").write_text("x = 1\n")
-    with pytest.raises(ValueError, match="no place for `compute_gae`"):
-        family.copy("compute_gae", "ppo.py")
+@pytest.mark.parametrize(
+    ("unit", "problem"), [("LIMIT", "no place for"), ("Agent.value", "`Agent.value` does not fit")]
+)
+def test_a_copy_that_fits_nowhere_changes_nothing(family: Collection, unit: str, problem: str):
+    edit(family, "ppo.py", "LIMIT = 3", "LIMIT = 4")
+    edit(family, "ppo.py", "return 0.0", "return 1.0")
+    family.path("ppo_a_b.py").write_text("def layer_init(layer):\n    return layer\n")
+    with pytest.raises(ValueError, match=problem):
+        family.copy(unit, "ppo.py")
     assert family.source("ppo_a.py") == CHILD
 
 
