@@ -13,7 +13,8 @@ in tools/own_units.json, which only `accept` changes.
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
 first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
 its line and all that follows. Comments above a definition belong to it. Units tile the file. They
-are compared without the blank lines that follow them: those depend on what comes next.
+are compared without the blank lines that follow them: those depend on what comes next. What takes
+a source raises SyntaxError if it is not Python.
 """
 
 import argparse
@@ -70,10 +71,7 @@ def split_lines(source: str) -> list[str]:
 
 
 def cut(source: str) -> list[Unit]:
-    """Units of a script in file order; their texts joined are the source.
-
-    Raises SyntaxError for a source that is not Python.
-    """
+    """Units of a script in file order; their texts joined are the source."""
     lines = split_lines(source)
     marks = list(_marks(ast.parse(source), lines))
     if not marks or marks[0][0] > 1:
@@ -207,9 +205,9 @@ def golden_diff(parent: str, child: str, parent_source: str, child_source: str) 
         for tag, i, j, k, l_end in group:
             if tag == "equal":
                 out += [" " + line for line in a[i:j]]
-                continue
-            out += ["-" + line for line in a[i:j]]
-            out += ["+" + line for line in b[k:l_end]]
+            else:
+                out += ["-" + line for line in a[i:j]]
+                out += ["+" + line for line in b[k:l_end]]
     return "".join([f"--- ppo/{parent}\n", f"+++ ppo/{child}\n", *out])
 
 
@@ -443,10 +441,10 @@ def script_name(text: str) -> str:
 def show_diff(parent: str, child: str, collection: Collection) -> str:
     """The diff of two scripts, the units that they do not share, and how many lines differ."""
     sources = collection.source(parent), collection.source(child)
-    diff = golden_diff(parent, child, *sources)
     units = [f"`{unit}` {STATES[state]}\n" for unit, state in compare(*sources).items()]
     removed, added = diff_size(*sources)
-    return "".join([diff, "\n", *units, f"-{removed}/+{added} lines\n"])
+    size = f"-{removed}/+{added} lines\n"
+    return "".join([golden_diff(parent, child, *sources), "\n", *units, size])
 
 
 def main(argv: list[str] | None = None, collection: Collection | None = None) -> int:
