@@ -11,7 +11,6 @@ from details import (
     declared_deviations,
     details_page,
     find_tags,
-    main,
     pages,
 )
 from sync import Collection
@@ -39,10 +38,6 @@ def test_tags_and_docstring_agree(name: str):
 def test_ppo_has_all_core_details():
     declared = declared_details(COLLECTION.source("ppo.py"))
     assert {f"core-{number}" for number in range(1, 14)} <= declared
-
-
-def test_pages_are_current():
-    assert main(["--check"]) == 0, "python tools/details.py"
 
 
 def test_titles_of_the_pages_cells_are_the_tags_lines():
@@ -129,19 +124,12 @@ def test_page_of_two_scripts():
     assert "line 16](source/ppo.md#__codelineno-0-16): truncated episodes bootstrapped" in page
 
 
-def test_check_finds_stale_missing_and_left_over_pages(tmp_path: Path):
+def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
     collection = Collection(tmp_path)
     (tmp_path / "ppo").mkdir()
     collection.path("ppo.py").write_text(SCRIPT)
-    assert main([], collection) == 0
-    assert main(["--check"], collection) == 0
-    assert sorted(path.name for path in pages(collection)) == ["details.md", "ppo.md"]
-    collection.path("ppo.py").write_text(SCRIPT.replace("lr = 3", "\nlr = 3"))
-    assert main(["--check"], collection) == 1
-    assert main([], collection) == 0
-    (tmp_path / "docs/source/ppo_gone.md").write_text("")
-    assert main(["--check"], collection) == 1
-    assert main([], collection) == 0
-    assert main(["--check"], collection) == 0
-    (tmp_path / "docs/source/ppo.md").unlink()
-    assert main(["--check"], collection) == 1
+    docs = tmp_path / "docs"
+    found = pages(collection)
+    assert found.keys() == {docs / "details.md", docs / "source" / "ppo.md"}
+    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT})
+    assert '--8<-- "ppo/ppo.py"' in found[docs / "source" / "ppo.md"]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family import FAMILY
 from helpers import command_line
 from helpers.process_group import assert_no_thread_left, noting_threads, together
 from sync import Collection, by_name
@@ -29,10 +28,9 @@ SHORT |= {"update_epochs": 1, "torch_threads": 1, "env_threads": 1}
 
 def test_processes_do_together_what_they_do_in_ppo_atari_multigpu():
     """What games, flags and imports do not concern is the same text."""
-    row = FAMILY[NAME]
     scripts = (NAME, "ppo_atari_multigpu.py")
     ours, theirs = (by_name(Collection().source(script)) for script in scripts)
-    same = (row.adds | row.differs) - {"Args", "check_envs", "imports"}
+    same = Collection().record()[NAME].keys() - {"Args", "check_envs", "imports"}
     assert {"add_up", "ppo_loss", "backward", "train: setup", "train: log"} < same
     for name in same:
         assert ours[name].text == theirs[name].text, name

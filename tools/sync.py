@@ -1,36 +1,49 @@
 """Cut the scripts into named units and keep the units they share in sync.
 
-    python tools/sync.py list ppo                   the units of a script
-    python tools/sync.py diff ppo ppo_atari         two scripts, unit by unit
-    python tools/sync.py copy compute_gae           ppo.py's unit into all files that share it
-    python tools/sync.py row ppo_atari              the row of family.py that describes the script
-    python tools/sync.py write-diffs                regenerate docs/diffs/
-    python tools/sync.py check                      everything test_sync.py checks
+    python tools/sync.py list ppo                       the units of a script
+    python tools/sync.py diff ppo ppo_atari             two scripts: lines, units, count of lines
+    python tools/sync.py copy compute_gae               ppo.py's unit into all files that share it
+    python tools/sync.py copy EnvPool.step --from ppo_atari_envpool
+    python tools/sync.py accept ppo_atari make_envs     the unit is the script's own from now on
+    python tools/sync.py accept ppo_new                 the same of all units of a new script
+
+What is out of sync `python tools/generate.py --check` tells. Which units are a script's own stands
+in tools/own_units.json, which only `accept` changes.
 
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
 first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
 its line and all that follows. Comments above a definition belong to it. Units tile the file. They
-are compared without the blank lines that follow them: those depend on what comes next.
+are compared without the blank lines that follow them: those depend on what comes next. What takes
+a source raises SyntaxError if it is not Python.
 """
 
 import argparse
 import ast
 import io
+import json
 import re
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from family import BANNERS, FAMILY, PROGRAMS, Script
+from family import FAMILY, PROGRAMS, Script
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTH = 100
 PLUMBING = re.compile(r"# =+ plumbing\b")
 BANNER = re.compile(r"\s+# -{3,} (\w+)\b.* -{3,}$")
-OWN = ("header", "docstring")  # differ freely: other tests look at them
+FREE = ("header", "docstring")  # every script has its own: other tests look at them
+# How a unit can depart from the parent's, as a sentence says it; `shared` if it does not.
+STATES = {
+    "differs": "differs from the parent's",
+    "added": "is not in the parent",
+    "removed": "of the parent is missing",
+    "shared": "is no longer the script's own",
+}
+RECORD = "tools/own_units.json"
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,7 @@ class Unit:
 
     @property
     def gap(self) -> str:
+        """The blank lines that follow."""
         return self.text[len(self.code) :]
 
 
@@ -57,10 +71,7 @@ def split_lines(source: str) -> list[str]:
 
 
 def cut(source: str) -> list[Unit]:
-    """Units of a script in file order; their texts joined are the source.
-
-    Raises SyntaxError for a source that is not Python.
-    """
+    """Units of a script in file order; their texts joined are the source."""
     lines = split_lines(source)
     marks = list(_marks(ast.parse(source), lines))
     if not marks or marks[0][0] > 1:
@@ -162,16 +173,17 @@ def by_name(source: str) -> dict[str, Unit]:
     return {unit.name: unit for unit in cut(source)}
 
 
-def line_changes(a: list[str], b: list[str]) -> tuple[int, int]:
-    """How many lines of a are gone and how many of b are new in their diff."""
-    changes = [op for op in SequenceMatcher(None, a, b, False).get_opcodes() if op[0] != "equal"]
-    return sum(j - i for _, i, j, _, _ in changes), sum(j - i for _, _, _, i, j in changes)
-
-
 def body(source: str) -> tuple[int, list[str]]:
     """Number of the first line below PEP 723 header and docstring, and the lines from there on."""
-    first = next((unit.first for unit in cut(source) if unit.name not in OWN), 1)
+    first = next((unit.first for unit in cut(source) if unit.name not in FREE), 1)
     return first, split_lines(source)[first - 1 :]
+
+
+def diff_size(parent_source: str, child_source: str) -> tuple[int, int]:
+    """How many lines a golden diff removes and adds."""
+    a, b = body(parent_source)[1], body(child_source)[1]
+    equal = sum(block.size for block in SequenceMatcher(None, a, b, False).get_matching_blocks())
+    return len(a) - equal, len(b) - equal
 
 
 def golden_diff(parent: str, child: str, parent_source: str, child_source: str) -> str:
@@ -193,107 +205,63 @@ def golden_diff(parent: str, child: str, parent_source: str, child_source: str) 
         for tag, i, j, k, l_end in group:
             if tag == "equal":
                 out += [" " + line for line in a[i:j]]
-                continue
-            out += ["-" + line for line in a[i:j]]
-            out += ["+" + line for line in b[k:l_end]]
+            else:
+                out += ["-" + line for line in a[i:j]]
+                out += ["+" + line for line in b[k:l_end]]
     return "".join([f"--- ppo/{parent}\n", f"+++ ppo/{child}\n", *out])
 
 
-def compare(parent_source: str, child_source: str) -> tuple[set[str], set[str], set[str]]:
-    """Names of the units that differ, that only the child has, and that only the parent has."""
-    a, b = by_name(parent_source), by_name(child_source)
-    differs = {n for n in a.keys() & b.keys() if a[n].code != b[n].code}
-    return differs - set(OWN), b.keys() - a.keys() - set(OWN), a.keys() - b.keys() - set(OWN)
+def compare(parent_source: str, child_source: str) -> dict[str, str]:
+    """Units that the child does not share with the parent: `differs`, `added` or `removed`."""
+    parent, child = by_name(parent_source), by_name(child_source)
+    states = {}
+    for name in sorted((parent.keys() | child.keys()) - set(FREE)):
+        if name not in child:
+            states[name] = "removed"
+        elif name not in parent:
+            states[name] = "added"
+        elif parent[name].code != child[name].code:
+            states[name] = "differs"
+    return states
 
 
-def check_pair(parent_source: str, child_source: str, row: Script) -> list[str]:
-    """What contradicts the child's row in the table, one sentence per problem."""
-    differs, added, removed = compare(parent_source, child_source)
-    declared = row.differs or frozenset()
-    problems: list[str] = []
+def check_pair(parent_source: str, child_source: str, budget: tuple[int, int] | None) -> list[str]:
+    """Problems of a child's order of units, and of the lines of its diff.
 
-    def report(units: Iterable[str], text: str) -> None:
-        problems.extend(f"`{unit}` {text}" for unit in sorted(units))
-
-    report(differs - declared, "drifted from the parent's and is not declared to differ")
-    report(declared - differs, "is declared to differ but does not (equal, or not in both files)")
-    report(removed - row.removes, "of the parent is missing (renamed?)")
-    report(added - row.adds, "is not in the parent and not declared as added (renamed?)")
-    report(row.adds - added, "is declared as added but is not a new unit")
-    report(row.removes - removed, "is declared as removed but is not")
-    a, b = by_name(parent_source), by_name(child_source)
-    if [n for n in a if n in b] != [n for n in b if n in a]:
-        problems.append("the units it shares with its parent are in another order")
-    if row.budget is not None:
-        counts = line_changes(body(parent_source)[1], body(child_source)[1])
-        if counts[0] > row.budget[0] or counts[1] > row.budget[1]:
-            problems.append(
-                f"the diff to the parent is -{counts[0]}/+{counts[1]} lines, "
-                f"the budget is -{row.budget[0]}/+{row.budget[1]}"
-            )
-    return problems
-
-
-def check_anatomy(source: str, row: Script) -> list[str]:
-    """Banners and plumbing line in order; the line limits of the row."""
-    names = [unit.name for unit in cut(source)]
-    problems = []
-    wanted = ["train", *(f"train: {banner}" for banner in BANNERS), "plumbing"]
-    wanted.insert(wanted.index("train: rollout"), "train: loop")
-    if [name for name in names if name in wanted] != wanted:
-        found = [name for name in names if name in wanted]
-        problems.append(f"the anatomy is {found}, it must be {wanted}")
-    if row.limits is not None and not problems:
-        above = "".join(unit.text for unit in cut(source) if unit.name != "plumbing")
-        written = sum(bool(line.strip()) for line in split_lines(above))
-        loop = iteration_loop(ast.parse(source))
-        assert loop is not None, "the anatomy has a loop"
-        counts = {
-            "written lines above the plumbing": (written, row.limits.above_plumbing),
-            "lines in the loop body": ((loop.end_lineno or 0) - loop.lineno, row.limits.loop),
-        }
-        problems += [
-            f"{n} {what}, at most {most}" for what, (n, most) in counts.items() if n > most
-        ]
-    return problems
-
-
-def check_file(source: str, siblings: Iterable[str]) -> list[str]:
-    """Line width, and imports of the other files of the folder.
-
-    siblings: file names whose modules must not be imported.
+    budget: how many lines may be removed and added; None: any number.
     """
-    wide = [n for n, line in enumerate(split_lines(source), 1) if len(line.rstrip("\n")) > WIDTH]
-    problems = [f"line {n} is over {WIDTH} columns" for n in wide]
-    modules = {Path(name).stem for name in siblings}
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=names):
-                imported = {alias.name.partition(".")[0] for alias in names}
-            case ast.ImportFrom(module=module, level=level):
-                imported = modules if level else {(module or "").partition(".")[0]}
-            case _:
-                continue
-        if imported & modules:
-            problems.append(f"line {node.lineno} imports another script; scripts stand alone")
+    parent, child = by_name(parent_source), by_name(child_source)
+    problems = []
+    if [name for name in parent if name in child] != [name for name in child if name in parent]:
+        problems.append("the units it shares with its parent are in another order")
+    if budget is not None:
+        removed, added = diff_size(parent_source, child_source)
+        if removed > budget[0] or added > budget[1]:
+            problems.append(
+                f"the diff to the parent is -{removed}/+{added} lines, "
+                f"the budget is -{budget[0]}/+{budget[1]}"
+            )
     return problems
 
 
 @dataclass(frozen=True)
 class Collection:
-    """The scripts of a checkout and the table that describes them."""
+    """The scripts of a checkout, the table that describes them and the record of their units."""
 
     root: Path = ROOT
     family: Mapping[str, Script] = field(default_factory=lambda: FAMILY)
     programs: Iterable[str] = tuple(PROGRAMS)
 
     def path(self, script: str) -> Path:
+        """Where a file of ppo/ is or would be."""
         return self.root / "ppo" / script
 
     def source(self, script: str) -> str:
+        """Text of a file of ppo/. Raises OSError if there is none."""
         return self.path(script).read_bytes().decode()
 
     def files(self) -> list[str]:
+        """Names of all files of ppo/, those without a row, too."""
         return sorted(path.name for path in (self.root / "ppo").glob("*.py"))
 
     def scripts(self) -> list[str]:
@@ -301,104 +269,144 @@ class Collection:
         return [name for name in self.family if self.path(name).exists()]
 
     def children(self, parent: str) -> list[str]:
+        """Scripts that were derived from `parent` directly."""
         return [name for name in self.scripts() if self.family[name].parent == parent]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each parent with each of its children."""
+        return [(parent, child) for parent in self.scripts() for child in self.children(parent)]
+
+    def record(self) -> dict[str, dict[str, str]]:
+        """The units that are recorded as each script's own, with their states.
+
+        Raises ValueError if the file is not JSON.
+        """
+        path = self.root / RECORD
+        try:
+            return json.loads(path.read_text()) if path.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"{RECORD}: {error}") from error
 
     def golden_diffs(self) -> dict[Path, str]:
         """Path and text that each file of docs/diffs must have."""
         diffs = {}
-        for child in self.scripts():
-            parent = self.family[child].parent
-            if parent and self.path(parent).exists() and self.family[child].budget is not None:
+        for parent, child in self.pairs():
+            if self.family[child].budget is not None:
                 path = self.root / "docs" / "diffs" / f"{Path(child).stem}.diff"
                 diffs[path] = golden_diff(parent, child, self.source(parent), self.source(child))
         return diffs
 
-    def write_diffs(self) -> list[Path]:
-        """Bring docs/diffs up to date; returns the files that were written or deleted."""
-        wanted, changed = self.golden_diffs(), []
-        for path in (self.root / "docs" / "diffs").glob("*.diff"):
-            if path not in wanted:
-                path.unlink()
-                changed.append(path)
-        for path, text in wanted.items():
-            if not path.exists() or path.read_bytes().decode() != text:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text.encode())
-                changed.append(path)
-        return changed
+    def check(self) -> list[str]:
+        """All that is out of sync, a sentence per problem; first the tables, then the scripts.
 
-    def check_table(self) -> list[str]:
-        """Every file of ppo/ has a complete row (or is a declared program), and its parent."""
-        problems = []
-        for name in self.files():
-            if name in self.programs:
-                continue
-            row = self.family.get(name)
-            if row is None or row.differs is None:
-                state = "no" if row is None else "an incomplete"
-                problems.append(f"ppo/{name} has {state} row in tools/family.py")
-            elif row.parent and not self.path(row.parent).exists():
-                problems.append(f"ppo/{name}: its parent {row.parent} does not exist")
+        Order and size of a diff are looked at when no unit of the script has drifted.
+        """
+        problems = self.check_tables()
+        if problems:
+            return problems
+        for parent, child in self.pairs():
+            sources = self.source(parent), self.source(child)
+            found = self.check_units(parent, child)
+            found = found or check_pair(*sources, self.family[child].budget)
+            problems += [f"ppo/{child}: {problem}" for problem in found]
         return problems
 
-    def check_script(self, name: str) -> list[str]:
-        """Everything about one script or program but its row's completeness."""
-        problems = check_file(self.source(name), self.files())
-        row = self.family.get(name)
-        if row is not None:
-            problems += check_anatomy(self.source(name), row)
-            if row.differs is not None and row.parent and self.path(row.parent).exists():
-                problems += check_pair(self.source(row.parent), self.source(name), row)
-        return [f"ppo/{name}: {problem}" for problem in problems]
+    def check_tables(self) -> list[str]:
+        """Every file of ppo/ is Python, and a declared program or has row, parent and record."""
+        problems = []
+        for name in self.files():
+            try:
+                ast.parse(self.source(name))
+            except SyntaxError as error:
+                problems.append(f"ppo/{name}: line {error.lineno}: {error.msg}")
+            if name not in self.family and name not in self.programs:
+                problems.append(f"ppo/{name} has no row in tools/family.py")
+        for name in self.scripts():
+            parent = self.family[name].parent
+            if parent is not None and not self.path(parent).exists():
+                problems.append(f"ppo/{name}: its parent {parent} does not exist")
+            elif parent is not None and name not in self.record():
+                new = Path(name).stem
+                diff = f"python tools/sync.py diff {Path(parent).stem} {new}"
+                accept = f"python tools/sync.py accept {new}"
+                problems.append(f"ppo/{name} has no record in {RECORD}: {diff} and then {accept}")
+        return problems
 
-    def check_diffs(self) -> list[str]:
-        """Golden diffs that are stale, missing or left over."""
-        wanted, folder = self.golden_diffs(), self.root / "docs" / "diffs"
-        here = {path: path.read_bytes().decode() for path in folder.glob("*.diff")}
-        stale = sorted(p.name for p in wanted.keys() | here.keys() if wanted.get(p) != here.get(p))
-        return [f"docs/diffs/{name} is stale: python tools/sync.py write-diffs" for name in stale]
+    def check_units(self, parent: str, child: str) -> list[str]:
+        """A problem for each unit whose state is not the recorded one, with what to do."""
+        found = compare(self.source(parent), self.source(child))
+        recorded = self.record()[child]
+        problems = []
+        for unit in sorted(found.keys() | recorded.keys()):
+            now, was = found.get(unit, "shared"), recorded.get(unit, "shared")
+            if now == was:
+                continue
+            name = shlex.quote(unit)
+            copy = f"python tools/sync.py copy {name} --from {Path(parent).stem}"
+            accept = f"python tools/sync.py accept {Path(child).stem} {name}"
+            if was != "shared":
+                advice = f" (recorded as `{was}`): {accept}"
+            elif now == "added":
+                advice = f": delete it or {accept}"
+            else:
+                advice = f": {copy} or {accept}"
+            problems.append(f"`{unit}` {STATES[now]}{advice}")
+        return problems
 
-    def check(self) -> list[str]:
-        """All problems of the collection."""
-        each = [problem for name in self.files() for problem in self.check_script(name)]
-        return self.check_table() + each + self.check_diffs()
-
-    def copy(self, unit: str, source: str, to: Iterable[str] | None = None) -> list[str]:
+    def copy(self, unit: str, source: str) -> list[str]:
         """Copy a unit of `source` into the descendants that share it; returns what happened.
 
-        The walk stops where a script declares the unit as its own, and at scripts without a
-        complete row. to: the only scripts to change; naming one that must not share the unit raises
-        ValueError, as does a unit that the source does not have.
+        The walk stops where the unit is recorded as a script's own, and at scripts without a
+        record. Raises ValueError, and changes nothing, if the source has no such unit, if every
+        script has its own, or if it fits into a script nowhere.
         """
         units = by_name(self.source(source))
-        if unit in OWN:
+        if unit in FREE:
             raise ValueError(f"every script has its own {unit}")
         if unit not in units:
             raise ValueError(f"ppo/{source} has no unit `{unit}`; it has: {', '.join(units)}")
-        chosen = None if to is None else set(to)
-        own, sharing, report = [], [], []
+        record, texts, own = self.record(), {}, []
         queue = self.children(source)
         while queue:
             child = queue.pop(0)
-            row = self.family[child]
-            if row.may_differ(unit):
+            if child not in record:
+                own.append(f"ppo/{child}: not touched, it has no record in {RECORD}")
+            elif unit in record[child]:
                 own.append(f"ppo/{child}: not touched, `{unit}` is its own")
-            elif row.differs is None and child not in (chosen or ()):
-                own.append(f"ppo/{child}: not touched, its row in tools/family.py is incomplete")
             else:
-                sharing.append(child)
+                texts[child] = replace_unit(self.source(child), unit, list(units.values()))
                 queue += self.children(child)
-        if refused := sorted((chosen or set()) - set(sharing)):
-            raise ValueError(f"`{unit}` of {source} is not shared by {', '.join(refused)}")
-        for child in sharing:
-            if chosen is None or child in chosen:
-                old = self.source(child)
-                new = replace_unit(old, unit, list(units.values()))
-                if new != old:
-                    self.path(child).write_bytes(new.encode())
-                state = "copied" if new != old else "already equal"
-                report.append(f"ppo/{child}: `{unit}` {state}")
-        return report + (own if chosen is None else [])
+        report = []
+        for child, text in texts.items():
+            if text != self.source(child):
+                self.path(child).write_bytes(text.encode())
+                report.append(f"ppo/{child}: `{unit}` copied")
+        return report + own
+
+    def accept(self, script: str, units: Sequence[str]) -> list[str]:
+        """Record units of a script as they are now; returns what is recorded, a line per unit.
+
+        units: if empty, all of a script that has no record yet. Raises ValueError, and records
+        nothing, if it has one, if a unit neither is nor was the script's own, or if the table names
+        no parent.
+        """
+        row, record = self.family.get(script), self.record()
+        if row is None or row.parent is None:
+            raise ValueError(f"tools/family.py names no parent of {script}")
+        if script in record and not units:
+            raise ValueError(f"{script} has a record: name the units to accept")
+        found = compare(self.source(row.parent), self.source(script))
+        own = record.get(script, {})
+        report = []
+        for unit in units or found:
+            if unit not in found and unit not in own:
+                raise ValueError(f"`{unit}` is no unit of {script}'s own")
+            own[unit] = found.get(unit, "shared")
+            report.append(f"ppo/{script}: recorded, `{unit}` {STATES[own[unit]]}")
+        record[script] = {unit: state for unit, state in own.items() if state != "shared"}
+        text = json.dumps(record, indent=4, sort_keys=True)
+        (self.root / RECORD).write_text(text + "\n")
+        return report
 
 
 def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
@@ -409,22 +417,18 @@ def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
     """
     position = next(i for i, unit in enumerate(parent) if unit.name == name)
     new = parent[position]
-    units = cut(source)
-    names = [unit.name for unit in units]
-    if name in names:
-        texts = [new.code + unit.gap if unit.name == name else unit.text for unit in units]
+    units = by_name(source)
+    texts = {unit.name: unit.text for unit in units.values()}
+    if name in units:
+        texts[name] = new.code + units[name].gap
     else:
-        before = next((u for u in reversed(parent[:position]) if u.name in names), None)
-        if before is None:
+        above = [unit.name for unit in parent[:position] if unit.name in units]
+        if not above:
             raise ValueError(f"no place for `{name}`: none of the units above it is in the script")
-        texts = []
-        for unit in units:
-            if unit.name == before.name:
-                texts += [unit.code + before.gap, new.code + unit.gap]
-            else:
-                texts.append(unit.text)
-    result = "".join(texts)
-    if (copied := by_name(result).get(name)) is None or copied.code != new.code:
+        texts[above[-1]] += new.text
+    result = "".join(texts.values())
+    copied = by_name(result).get(name)
+    if copied is None or copied.code != new.code:
         raise ValueError(f"`{name}` does not fit into the script: copy it by hand")
     return result
 
@@ -434,100 +438,56 @@ def script_name(text: str) -> str:
     return f"{Path(text).stem}.py"
 
 
-def show_diff(collection: Collection, parent: str, child: str) -> str:
-    """Both scripts unit by unit: `=` equal, `~` different, `+` only child, `-` only parent."""
-    a, b = by_name(collection.source(parent)), by_name(collection.source(child))
-    row = collection.family.get(child)
-    known = row is not None and row.differs is not None and row.parent == parent
-    order = list(b)
-    for name in a:  # a unit that the child lacks is shown behind the one above it
-        if name not in b:
-            above = list(a)[: list(a).index(name)]
-            order.insert(max([order.index(n) + 1 for n in above if n in order], default=0), name)
-    out, total = [], [0, 0]
-    for name in order:
-        old = split_lines(a[name].code + "\n") if name in a else []
-        new = split_lines(b[name].code + "\n") if name in b else []
-        if old == new:
-            out.append(f"= {name}\n")
-            continue
-        removed, added = line_changes(old, new)
-        if name not in OWN:
-            total = [total[0] + removed, total[1] + added]
-        sign = "~" if old and new else "+" if new else "-"
-        undeclared = known and name not in OWN and row is not None and not row.may_differ(name)
-        out.append(f"{sign} {name} -{removed}/+{added}{'  UNDECLARED' if undeclared else ''}\n")
-        for tag, i, j, k, m in SequenceMatcher(None, old, new, False).get_opcodes():
-            if tag != "equal":
-                out += [f"    -{line}" for line in old[i:j]] + [f"    +{line}" for line in new[k:m]]
-    lines = line_changes(body(collection.source(parent))[1], body(collection.source(child))[1])
-    budget = f", budget -{row.budget[0]}/+{row.budget[1]}" if known and row and row.budget else ""
-    out.append(f"file by file, without header and docstring: -{lines[0]}/+{lines[1]}{budget}\n")
-    return "".join(out)
+def show_diff(parent: str, child: str, collection: Collection) -> str:
+    """The diff of two scripts, the units that they do not share, and how many lines differ."""
+    sources = collection.source(parent), collection.source(child)
+    units = [f"`{unit}` {STATES[state]}\n" for unit, state in compare(*sources).items()]
+    removed, added = diff_size(*sources)
+    size = f"-{removed}/+{added} lines\n"
+    return "".join([golden_diff(parent, child, *sources), "\n", *units, size])
 
 
 def main(argv: list[str] | None = None, collection: Collection | None = None) -> int:
-    """Command line; returns the exit code: 0 fine, 1 problems found, 2 bad input."""
+    """Command line; returns the exit code: 0 fine, 2 bad input."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     sub = commands.add_parser("list", help="units of a script")
     sub.add_argument("script", type=script_name)
-    sub = commands.add_parser("diff", help="two scripts, unit by unit")
+    sub = commands.add_parser("diff", help="two scripts: lines, units, count of lines")
     sub.add_argument("parent", type=script_name)
     sub.add_argument("child", type=script_name)
-    sub = commands.add_parser("copy", help="a unit into all scripts that share it")
-    sub.add_argument("units", nargs="*", metavar="unit")
-    sub.add_argument("--all", action="store_true", help="every unit")
+    sub = commands.add_parser("copy", help="units into all scripts that share them")
+    sub.add_argument("units", nargs="+", metavar="unit")
     sub.add_argument("--from", dest="source", type=script_name, default="ppo.py")
-    sub.add_argument("--to", nargs="+", type=script_name, help="only these scripts")
-    sub = commands.add_parser("row", help="the row of tools/family.py that describes the script")
+    sub = commands.add_parser("accept", help="units are the script's own from now on")
     sub.add_argument("script", type=script_name)
-    commands.add_parser("write-diffs", help="regenerate docs/diffs")
-    commands.add_parser("check", help="report all problems; exit code 1 if there are any")
+    sub.add_argument("units", nargs="*", metavar="unit", help="all, if the script is new")
     args = parser.parse_args(argv)
-    collection = collection or Collection()
     try:
-        return run(args, collection)
+        print(run(args, collection or Collection()), end="")
     except (OSError, SyntaxError, ValueError) as error:
-        print(f"units.py: {error}", file=sys.stderr)
+        print(f"sync.py: {error}", file=sys.stderr)
         return 2
+    return 0
 
 
-def run(args: argparse.Namespace, collection: Collection) -> int:
-    """Carry out a parsed command line; OSError, SyntaxError and ValueError are bad input."""
+def run(args: argparse.Namespace, collection: Collection) -> str:
+    """Carry out a parsed command line; what to print.
+
+    Raises OSError, SyntaxError or ValueError for bad input.
+    """
     match args.command:
         case "list":
-            for unit in cut(collection.source(args.script)):
-                last = unit.first + unit.code.count("\n")
-                print(f"{unit.first:4}-{last:<4} {last - unit.first + 1:4} lines  {unit.name}")
+            return "".join(f"{unit.name}\n" for unit in cut(collection.source(args.script)))
         case "diff":
-            print(show_diff(collection, args.parent, args.child), end="")
+            return show_diff(args.parent, args.child, collection)
         case "copy":
-            if bool(args.units) == args.all:
-                raise ValueError("name the units to copy, or say --all")
-            names = [n for n in by_name(collection.source(args.source)) if n not in OWN]
-            for name in names if args.all else args.units:
-                for line in collection.copy(name, args.source, args.to):
-                    if not args.all or line.endswith("copied"):
-                        print(line)
-            print("then: python tools/sync.py write-diffs && python tools/details.py")
-        case "row":
-            row = collection.family.get(args.script)
-            if row is None or row.parent is None:
-                raise ValueError(f"tools/family.py names no parent of {args.script}")
-            sources = collection.source(row.parent), collection.source(args.script)
-            for label, found in zip(("differs", "adds", "removes"), compare(*sources), strict=True):
-                print(f"{label}=frozenset({sorted(found) or ''}),".replace("'", '"'))
-        case "write-diffs":
-            for path in collection.write_diffs():
-                print(path.relative_to(collection.root))
-        case "check":
-            problems = collection.check()
-            print("\n".join(problems) or "in sync")
-            return int(bool(problems))
-    return 0
+            report = [line for unit in args.units for line in collection.copy(unit, args.source)]
+        case _:  # accept
+            report = collection.accept(args.script, args.units)
+    return "\n".join([*report, "then: python tools/generate.py\n"])
 
 
 if __name__ == "__main__":

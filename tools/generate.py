@@ -1,0 +1,82 @@
+"""Bring all that is generated up to date: golden diffs, details matrix, source pages, blocks.
+
+    python tools/generate.py            write what is stale
+    python tools/generate.py --check    write nothing; exit code 1 if anything is stale
+
+Both refuse, with exit code 1 and a line per problem, while the scripts are out of sync: a unit that
+changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import blocks
+import details
+from sync import Collection
+
+# All these files are generated; those that nothing generates any more are left over.
+PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md")
+
+
+def generated(collection: Collection) -> dict[Path, str]:
+    """Path and text of every generated file.
+
+    Raises ValueError if a block of a page cannot be filled.
+    """
+    return blocks.pages(collection) | details.pages(collection) | collection.golden_diffs()
+
+
+def stale_files(collection: Collection) -> dict[Path, str | None]:
+    """Files that are missing, out of date or left over, and what they must be; None: deleted.
+
+    Raises ValueError if a block of a page cannot be filled.
+    """
+    stale: dict[Path, str | None] = {}
+    wanted = generated(collection)
+    for path, text in wanted.items():
+        if not path.exists() or path.read_bytes() != text.encode():
+            stale[path] = text
+    for pattern in PATTERNS:
+        for path in collection.root.glob(pattern):
+            if path not in wanted:
+                stale[path] = None
+    return dict(sorted(stale.items()))
+
+
+def write(path: Path, text: str | None) -> None:
+    """Write a file, or delete it if there is no text for it."""
+    if text is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+
+
+def main(argv: list[str] | None = None, collection: Collection | None = None) -> int:
+    """Command line; returns the exit code: 0 fine, 1 stale or out of sync."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is stale")
+    args = parser.parse_args(argv)
+    collection = collection or Collection()
+    try:
+        problems = collection.check()
+        stale = {} if problems else stale_files(collection)
+    except (OSError, ValueError) as error:
+        problems, stale = [str(error)], {}
+    for problem in problems:
+        print(problem)
+    for path, text in stale.items():
+        name = path.relative_to(collection.root)
+        if args.check:
+            print(f"{name} is stale: python tools/generate.py")
+        else:
+            write(path, text)
+            print(f"{name} {'deleted' if text is None else 'written'}")
+    return int(bool(problems) or (args.check and bool(stale)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
