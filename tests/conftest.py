@@ -2,19 +2,54 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out and says so"
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes more than ten seconds; -m 'not slow' skips it")
+    config.addinivalue_line("markers", SLOW)
+    config.left_out = Counter[str]()
+    # What JAX has compiled is kept, for the processes of this session and for the next session.
+    cache = getattr(config, "cache", None)
+    if cache is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache.mkdir("jax"))
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time."""
     return (os.cpu_count() or 1) + 1
+
+
+# ------ what -m "not slow" has left out ------
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        if marker := item.get_closest_marker("slow"):
+            item.config.left_out[marker.args[0]] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # of a worker of xdist
+        session.config.workeroutput["left_out"] = dict(session.config.left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Every worker leaves out the same; the first that ends tells it."""
+    config = node.config
+    config.left_out = config.left_out or Counter(getattr(node, "workeroutput", {}).get("left_out"))
+
+
+def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
+    if config.left_out:
+        each = ", ".join(f"{what} ({count})" for what, count in config.left_out.most_common())
+        terminalreporter.write_line(f"left out as slow, {config.left_out.total()} tests: {each}")
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ SCRIPTS = [f"{file.stem}.py" for file in sorted(TABLES.glob("*.toml"))]
 MUTATIONS = [mutation for script in SCRIPTS for mutation in read_table(script)]
 
 
+@pytest.mark.slow("mutations")
 @pytest.mark.parametrize(
     "mutation", MUTATIONS, ids=[f"{m.script}-{m.tag}-{m.undone}" for m in MUTATIONS]
 )
@@ -29,6 +30,7 @@ def test_undone_detail_is_noticed(mutation: Mutation, tmp_path: Path):
     assert re.search(r"^FAILED .* - (AssertionError|assert )", output, re.MULTILINE), output
 
 
+@pytest.mark.slow("mutations")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_unchanged_copy_passes(script: str, tmp_path: Path):
     """The control: it is the edits that make the tests fail, and each selects some test."""

@@ -214,7 +214,6 @@ def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
     wait_until(lambda: not workers & processes().keys(), 10)
 
 
-@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
     """Every iteration takes milliseconds and writes a checkpoint: most kills hit a write."""
     moment = random.Random(4)

@@ -64,7 +64,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_uv
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_uv_run_trains_and_evaluates(fresh: Path) -> None:
     """The README's first command, shortened, then evaluation; the first one installs everything."""
 
@@ -82,7 +82,7 @@ def test_uv_run_trains_and_evaluates(fresh: Path) -> None:
 
 
 @needs_uv
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     """uv and the script both get the terminal's signal: it must not count as two."""
     command = ("uv", "run", "ppo/ppo.py", "--runs-dir", "stopped", "--total-timesteps", 50_000_000)

@@ -284,7 +284,7 @@ def test_worker_processes_change_nothing(flags: dict[str, Any], tmp_path: Path):
     assert scalars_but_speed(runs[0]) == scalars_but_speed(runs[1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("torch.compile")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_compiled_run_is_the_same(tmp_path: Path):
     flags = CARTPOLE | {"total_timesteps": 64 * 3}
@@ -388,6 +388,7 @@ def test_probe_time_limit(tmp_path: Path):
     assert values(solve("TimeLimit", tmp_path, gamma=0.5), 0) == pytest.approx([2], abs=0.05)
 
 
+@pytest.mark.slow("learning")
 def test_cartpole(tmp_path: Path):
     """The last 100 episodes of a short run, out of 500 at most.
 

@@ -75,7 +75,7 @@ def test_processes_share_the_games_and_the_gradient(tmp_path: Path):
     assert steps == [512, 1024], "steps of both"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("torchrun")
 def test_torchrun(tmp_path: Path):
     """By the documented command; the cores are split among the processes."""
     flags = "--local-num-envs 2 --num-steps 16 --num-minibatches 2 --update-epochs 1 "

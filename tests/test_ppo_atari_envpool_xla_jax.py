@@ -573,7 +573,7 @@ SHORT = ("--num-envs", 2, "--num-steps", 8, "--num-minibatches", 1, "--update-ep
 SHORT += ("--env-threads", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("JAX's command line")
 @pytest.mark.parametrize("name", [LOOP, SCAN], ids=["loop", "scan"])
 def test_command_line(name: str, tmp_path: Path):
     """A run that Ctrl-C stops, is resumed and then played."""

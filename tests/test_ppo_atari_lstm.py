@@ -214,6 +214,7 @@ def with_a_small_network(script: ModuleType) -> type:
     return SmallAgent
 
 
+@pytest.mark.slow("learning")
 @pytest.mark.parametrize(("name", "least", "most"), [("_lstm", 0.75, 1.0), ("", 0.3, 0.7)])
 def test_only_with_a_memory_is_recall_learned(
     name: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -213,7 +213,7 @@ def test_one_process_is_the_parent(tmp_path: Path):
     assert points == expected and all(torch.equal(ours[name], weights[name]) for name in weights)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("learning")
 def test_curves_agree_with_those_of_one_process(tmp_path: Path):
     """By chance of their own. A step pays for one of the four actions; the policy learns which."""
     flags = SHORT | {"num_steps": 32, "num_minibatches": 4, "total_timesteps": 2560, "seed": 3}
@@ -382,7 +382,7 @@ def begins(folder: Path) -> list[int]:
     return steps
 
 
-@pytest.mark.slow
+@pytest.mark.slow("torchrun")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a second loopback address")
 def test_two_machines_and_a_killed_worker(tmp_path: Path):
     """Two agents of torchrun meet. A worker is killed: both go on from the last checkpoint."""

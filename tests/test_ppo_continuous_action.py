@@ -389,7 +389,7 @@ def test_worker_processes_and_a_second_run_change_nothing(tmp_path: Path):
         assert all(torch.equal(states[0][name], other[name]) for name in states[0])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("torch.compile")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_compiled_run_is_the_same(tmp_path: Path):
     """Without RPO's noise, which compiled code draws from a stream of its own."""

@@ -250,7 +250,7 @@ def test_masks_make_learning_faster(tmp_path: Path):
     assert rates[plain] < 0.6
 
 
-@pytest.mark.slow
+@pytest.mark.slow("torch.compile")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 @BOTH
 def test_compiled_run_is_the_same(script: ModuleType, tmp_path: Path):
@@ -374,7 +374,7 @@ needs_java = pytest.mark.skipif(
 
 
 @needs_java
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 @pytest.mark.parametrize("name", NAMES)
 def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
     args = ("--no-cuda", "--total-timesteps", 2048, "--eval-episodes", 1)
@@ -394,7 +394,7 @@ def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
 
 
 @needs_java
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_gym_microrts_takes_no_worker_processes(tmp_path: Path):
     done = newcomer.uv_run(NAMES[0], "--async-envs", cwd=tmp_path)
     assert done.returncode == 2

@@ -332,7 +332,7 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 
 
 @needs_uv
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
     def uv_run(script: str, *args: object) -> str:
         done = newcomer.uv_run(script, *args, cwd=tmp_path)

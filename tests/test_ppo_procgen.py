@@ -405,7 +405,7 @@ print(json.dumps(told))
 
 
 @needs_uv
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
     newcomer.run("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
     python = newcomer.run("uv", "python", "find", "--script", FILE, cwd=tmp_path).stdout.strip()
@@ -416,7 +416,7 @@ def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
 
 
 @needs_uv
-@pytest.mark.slow
+@pytest.mark.slow("uv installs packages")
 def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     flags = (*TINY, "--no-cuda", "--env-id", "bigfish", "--num-levels", 2, "--capture-video")
     done = newcomer.uv_run(FILE, *flags, "--total-timesteps", 1024, cwd=tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers.warm_processes import CONTEXT
+from helpers.warm_processes import context
 
 TESTS = Path(__file__).resolve().parents[1]
 TABLES = TESTS / "mutations"  # a file for each script
@@ -72,7 +72,7 @@ def run_tests(script: Path, selection: set[str]) -> tuple[int | None, str]:
     selection: of each test file what pytest -k selects, as `Mutation.tests` names it.
     """
     output = script.with_suffix(".log")
-    process = CONTEXT.Process(target=run_pytest, args=(script, output, sorted(selection)))
+    process = context().Process(target=run_pytest, args=(script, output, sorted(selection)))
     process.start()
     process.join(120)
     if process.is_alive():

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from helpers.in_process import load_script
-from helpers.warm_processes import CONTEXT
+from helpers.warm_processes import context
 from torch import distributed as dist
 
 
@@ -40,7 +40,7 @@ def group(
     """So many processes that run `body(script, folder, **options)`; ended on leaving."""
     given = os.environ.get("PPO_SCRIPT", "")
     processes = [
-        CONTEXT.Process(target=child, args=(name, rank, size, given, folder, body, options))
+        context().Process(target=child, args=(name, rank, size, given, folder, body, options))
         for rank in range(size)
     ]
     for process in processes:

@@ -7,6 +7,7 @@ what the interpreter does at its very end, need a real process: `command_line.st
 """
 
 import atexit
+import functools
 import multiprocessing
 import os
 import signal
@@ -18,17 +19,22 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO
+from typing import Any, TextIO
 from weakref import WeakSet
 
-# In a process that was forked itself, nothing is imported again and no threads run: it forks.
-FORKED = multiprocessing.parent_process() is not None
-CONTEXT = multiprocessing.get_context("fork" if FORKED else "forkserver")
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
 SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
 SLOW += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax"
-if not FORKED:
-    CONTEXT.set_forkserver_preload(SLOW.split())
+
+
+@functools.cache
+def context() -> Any:
+    """Of multiprocessing, to start warm processes; a process that is one of them forks itself."""
+    if multiprocessing.parent_process() is not None:
+        return multiprocessing.get_context("fork")
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(SLOW.split())
+    return found
 
 
 def run_program(
@@ -85,9 +91,9 @@ class WarmCommand:
 
     def __init__(self, words: Sequence[str], cwd: Path, env: dict[str, str]) -> None:
         self.args = list(words)
-        ends = [CONTEXT.Pipe(duplex=False) for _ in range(2)]
+        ends = [context().Pipe(duplex=False) for _ in range(2)]
         writers = [writer for _, writer in ends]
-        self.process = CONTEXT.Process(target=run_program, args=(self.args, cwd, env, *writers))
+        self.process = context().Process(target=run_program, args=(self.args, cwd, env, *writers))
         self.process.start()
         for writer in writers:
             writer.close()
