@@ -3,6 +3,7 @@
 import ast
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS
@@ -18,7 +19,10 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
-OTHERS |= {f"benchmark/{path.name}": BENCHMARK for path in (ROOT / "benchmark").glob("*.py")}
+RUNNER = "benchmark/run.py"
+PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
+BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
+OTHERS |= {path: BENCHMARK for path in BENCHMARKS - set(PARTS)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
@@ -61,17 +65,20 @@ def test_the_day_is_pinned(path: str):
     assert day == PYPROJECT["tool"]["uv"]["exclude-newer"], "one day for all"
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS, *PARTS])
 def test_every_import_is_declared(path: str):
-    """Third-party modules that the file imports are among its own dependencies."""
+    """Third-party modules that the file imports are among its own dependencies, or the runner's."""
     imported = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             imported.add((node.module or "").partition(".")[0])
-    names = [canonicalize_name(Requirement(line).name) for line in header(path)["dependencies"]]
+    program = RUNNER if path in PARTS else path
+    names = [canonicalize_name(Requirement(line).name) for line in header(program)["dependencies"]]
     declared = {MODULES.get(name, name.replace("-", "_")) for name in names}
+    if program == RUNNER:
+        declared |= {Path(part).stem for part in PARTS}
     assert imported - set(sys.stdlib_module_names) <= declared
 
 
