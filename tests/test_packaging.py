@@ -22,7 +22,8 @@ BENCHMARK = ("benchmark", "dm_control", "mujoco")
 RUNNER = "benchmark/run.py"
 PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
-OTHERS |= {path: BENCHMARK for path in BENCHMARKS - set(PARTS)}
+PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
+OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
@@ -65,21 +66,39 @@ def test_the_day_is_pinned(path: str):
     assert day == PYPROJECT["tool"]["uv"]["exclude-newer"], "one day for all"
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS, *PARTS])
-def test_every_import_is_declared(path: str):
-    """Third-party modules that the file imports are among its own dependencies, or the runner's."""
+def imports(path: str) -> set[str]:
+    """The modules that a file imports and Python does not bring."""
     imported = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             imported.add((node.module or "").partition(".")[0])
-    program = RUNNER if path in PARTS else path
-    names = [canonicalize_name(Requirement(line).name) for line in header(program)["dependencies"]]
-    declared = {MODULES.get(name, name.replace("-", "_")) for name in names}
-    if program == RUNNER:
-        declared |= {Path(part).stem for part in PARTS}
-    assert imported - set(sys.stdlib_module_names) <= declared
+    return imported - set(sys.stdlib_module_names)
+
+
+def modules(lines: list[str]) -> set[str]:
+    """The modules that requirements bring."""
+    names = [canonicalize_name(Requirement(line).name) for line in lines]
+    return {MODULES.get(name, name.replace("-", "_")) for name in names}
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+def test_every_import_is_declared(path: str):
+    """Third-party modules that the file imports are among its own dependencies."""
+    parts = {Path(part).stem for part in PARTS} if path == RUNNER else set()
+    assert imports(path) - parts <= modules(header(path)["dependencies"])
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_imports_of_the_runners_parts_are_declared(path: str):
+    parts = {Path(part).stem for part in PARTS}
+    assert imports(path) - parts <= modules(header(RUNNER)["dependencies"])
+
+
+def test_imports_of_the_peer_are_declared():
+    lines = (ROOT / "benchmark" / "requirements" / "sb3.txt").read_text().splitlines()
+    assert imports(PEER) <= modules([line for line in lines if not line.startswith("#")])
 
 
 def test_rows_name_extras_that_exist():
