@@ -2,23 +2,18 @@
 
 import csv
 import json
-import sys
+import subprocess
 import time
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-
-@pytest.fixture(scope="module")
-def plot() -> ModuleType:
-    return load_program("plot.py")
-
-
+plot = load_program("plot.py")
 NOON = 1_790_000_000.0  # some wall-clock time
 
 
@@ -68,7 +63,14 @@ def episodes(values: np.ndarray, step: int = 10) -> list[tuple[int, float, float
     return [(step * (i + 1), 0.6 * (i + 1), float(value)) for i, value in enumerate(values)]
 
 
-def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, capsys):
+def draw(runs_dir: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """The program, which must end well."""
+    done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *flags)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_writes_curves_scores_table_and_picture(tmp_path):
     runs_dir, out = tmp_path / "runs", tmp_path / "out"
     last = (5000, 300.0)
     values = {seed: np.r_[np.full(400, 20.0), np.arange(100) + 100.0 * seed] for seed in (1, 2, 3)}
@@ -80,11 +82,8 @@ def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, cap
     make_run(runs_dir, "Own-v0", 2, [part], finished=False)
     (runs_dir / "logs").mkdir()
 
-    argv = ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out), "--name", "results"]
-    monkeypatch.setattr(sys, "argv", argv)
-    assert plot.main() == 0
-    warnings = capsys.readouterr().err
-    assert "Own-v0__ppo__2__20261120-120000 is left out: not finished" in warnings
+    done = draw(runs_dir, out, "--name", "results")
+    assert "Own-v0__ppo__2__20261120-120000 is left out: not finished" in done.stderr
 
     with open(out / "results_scores.csv") as file:
         scores = list(csv.DictReader(file))
@@ -121,7 +120,7 @@ def test_writes_curves_scores_table_and_picture(plot, tmp_path, monkeypatch, cap
     assert picture[25] == 3, "with a palette: a full benchmark stays below 150 kB"
 
 
-def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
+def test_other_programs_runs_are_shown_beside(tmp_path):
     """At the steps of ours, wherever they ended; folders that are no runs are passed over."""
     ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
     part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
@@ -130,9 +129,7 @@ def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
         part = {"start": 0, "episodes": episodes(np.arange(steps // 10)), "last": (steps, 360.0)}
         (make_run(theirs, "CartPole-v1", seed, [part]) / "args.json").unlink()
     (theirs / "notes").mkdir()
-    argv = ["plot.py", "--runs-dir", str(ours), "--out", str(out), "--beside", f"Peer={theirs}"]
-    monkeypatch.setattr(sys, "argv", argv)
-    assert plot.main() == 0
+    draw(ours, out, "--beside", f"Peer={theirs}")
     table = (out / "ppo.md").read_text()
     header = "| environment | `ppo.py` | Peer, run beside it | CleanRL | openai/baselines | steps |"
     assert header in table
@@ -143,7 +140,7 @@ def test_other_programs_runs_are_shown_beside(plot, tmp_path, monkeypatch):
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
 
 
-def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(plot, tmp_path, monkeypatch):
+def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(tmp_path):
     ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
     part = {"start": 0, "episodes": episodes(np.full(200, 1300.0)), "last": (2000, 180.0)}
     facts = {"name": "ppo_pettingzoo_ma_atari", "tag": "charts/episodic_length-player0"}
@@ -153,9 +150,7 @@ def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(plot, tmp_p
     make_run(ours, "pong_v3", 2, [part], finished=False, name="ppo")  # another script's
     silent = {"start": 0, "episodes": [], "last": (100, 9.0)}
     make_run(ours, "CartPole-v1", 3, [silent], name="ppo")
-    argv = ["plot.py", "--runs-dir", str(ours), "--out", str(out), "--beside", f"Peer={theirs}"]
-    monkeypatch.setattr(sys, "argv", argv)
-    assert plot.main() == 0
+    draw(ours, out, "--beside", f"Peer={theirs}")
     table = (out / "ppo_pettingzoo_ma_atari.md").read_text()
     assert "| pong_v3 | 1300.00 (1 seed) | 1200.00 (1 seed) |" in table
     assert "mean length of its last" in table and "eft out" not in table
@@ -164,7 +159,7 @@ def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(plot, tmp_p
         assert header.endswith(",minutes,length") and row.endswith("00.00")
 
 
-def test_the_newest_of_several_runs_counts(plot, tmp_path, capsys):
+def test_the_newest_of_several_runs_counts(tmp_path, capsys):
     part = {"start": 0, "episodes": episodes(np.full(9, 1.0)), "last": (90, 9.0)}
     make_run(tmp_path, "A-v0", 1, [part], name="ppo-zz", ended="20260101-120000")
     newest = make_run(tmp_path, "A-v0", 1, [part], name="ppo-a", ended="20260901-120000")
@@ -174,13 +169,10 @@ def test_the_newest_of_several_runs_counts(plot, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["Peer", "a peer whose name takes half of the picture's width"])
-def test_legend_is_as_wide_as_the_picture_at_most(plot, name, tmp_path, monkeypatch):
+def test_legend_is_as_wide_as_the_picture_at_most(name, tmp_path):
     part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (400_000, 60.0)}
     run = make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
-    argv = ["plot.py", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    argv += ["--beside", f"{name}={run.parent}"]
-    monkeypatch.setattr(sys, "argv", argv)
-    assert plot.main() == 0
+    draw(run.parent, tmp_path / "out", "--beside", f"{name}={run.parent}")
     with plot.Image.open(tmp_path / "out" / "ppo.png") as picture:
         dark = np.array(picture.convert("L")) < 200
     legend = np.flatnonzero(dark[-45:].any(0))  # its columns; the axes' labels are above
@@ -189,12 +181,10 @@ def test_legend_is_as_wide_as_the_picture_at_most(plot, name, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(("steps", "drawn"), [(5000, []), (400_000, [490.04, 497.54])])
-def test_scores_of_much_longer_runs_are_not_drawn(plot, steps, drawn, tmp_path, monkeypatch):
+def test_scores_of_much_longer_runs_are_not_drawn(steps, drawn, tmp_path, monkeypatch):
     """The published runs did 500,000 steps: 490.04 in CleanRL, 497.54 in baselines."""
     part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (steps, 60.0)}
     make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
-    argv = ["plot.py", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", argv)
     found, axhline = set(), plot.plt.Axes.axhline
 
     def spy(axes, y, **options):
@@ -202,12 +192,12 @@ def test_scores_of_much_longer_runs_are_not_drawn(plot, steps, drawn, tmp_path, 
         return axhline(axes, y, **options)
 
     monkeypatch.setattr(plot.plt.Axes, "axhline", spy)
-    assert plot.main() == 0
+    draw(tmp_path / "runs", tmp_path / "out")
     assert sorted(found) == drawn
     assert "497.54" in (tmp_path / "out" / "ppo.md").read_text()
 
 
-def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
+def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
     first = {
         "start": 0,
         "episodes": [(100, 60.0, 1.0), (200, 120.0, 2.0), (300, 180.0, 3.0)],
@@ -220,20 +210,21 @@ def test_resumed_run_drops_superseded_episodes_and_the_pause(plot, tmp_path):
         "last": (400, 180.0),
     }
     folder = make_run(tmp_path, "CartPole-v1", 1, [first, second])
-    found, last_step, total_minutes = plot.read_events(folder)
-    assert [(step, value) for step, _, value in found] == [(100, 1), (200, 2), (290, 30), (390, 40)]
-    assert [minutes for _, minutes, _ in found] == pytest.approx([1, 2, 4, 5])
-    assert last_step == 400 and total_minutes == pytest.approx(6)
+    events = plot.read_events(folder)
+    found = [(episode.step, episode.score) for episode in events.episodes]
+    assert found == [(100, 1), (200, 2), (290, 30), (390, 40)]
+    assert [episode.minutes for episode in events.episodes] == pytest.approx([1, 2, 4, 5])
+    assert events.last_step == 400 and events.minutes == pytest.approx(6)
     second["episodes"], second["last"] = [(230, 30.0, 30.0)], (240, 60.0)  # ends before the first
     shorter = make_run(tmp_path / "shorter", "CartPole-v1", 1, [first, second])
-    assert plot.read_events(shorter)[1] == 240
+    assert plot.read_events(shorter).last_step == 240
 
     accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
     expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]
-    assert [(step, value) for step, _, value in found] == expected
+    assert found == expected
 
 
-def test_rolling_mean_and_held_values(plot):
+def test_rolling_mean_and_held_values():
     x = np.random.default_rng(0).normal(size=250)
     expected = [x[max(0, i - 99) : i + 1].mean() for i in range(250)]
     assert np.allclose(plot.rolling_mean(x), expected)
@@ -241,13 +232,13 @@ def test_rolling_mean_and_held_values(plot):
     assert np.array_equal(held, [np.nan, 10, 20, 30], equal_nan=True)
 
 
-def test_confidence_is_students_interval(plot):
+def test_confidence_is_students_interval():
     mean, half = plot.confidence(np.array([[1.0], [2.0], [3.0]]))
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
 
 
 @pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside"])
-def test_plot_rejects_bad_input(plot, case, tmp_path, monkeypatch, capsys):
+def test_plot_rejects_bad_input(case, tmp_path):
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     runs_dir = tmp_path / "runs"
     if case != "no folder":
@@ -257,11 +248,7 @@ def test_plot_rejects_bad_input(plot, case, tmp_path, monkeypatch, capsys):
         facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
         (folder / "args.json").write_text(facts)
     out = tmp_path / "out"
-    argv = ["plot.py", "--runs-dir", str(runs_dir), "--out", str(out)]
-    argv += ["--beside", "Peer"] if case == "beside" else []
-    monkeypatch.setattr(sys, "argv", argv)
-    with pytest.raises(SystemExit) as stop:
-        plot.main()
-    lines = capsys.readouterr().err.splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert stop.value.code == 2 and len(errors) == 1 and not out.exists()
+    more = ("--beside", "Peer") if case == "beside" else ()
+    done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *more)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and not out.exists()
