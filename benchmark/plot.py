@@ -22,15 +22,16 @@ Exit codes: 0 done, 2 bad input or no finished run.
 """
 
 import csv
+import dataclasses
 import io
 import json
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import matplotlib
 
@@ -53,13 +54,20 @@ PANELS_A_ROW = 4
 RETURN = "charts/episodic_return"
 # Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
 METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
+TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_FROM = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
+LONGER = 1.5  # published runs of more than so many times our steps are not drawn
+SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
-BESIDE = ["#d97706", "#15803d", "#7c3aed"]  # colors of other programs' runs
+BESIDE_COLORS = ["#d97706", "#15803d", "#7c3aed"]  # of other programs' runs
 # Published scores: dashes that fall into each other's gaps, so that equal scores stay visible.
 STYLES: list[tuple[str, Any]] = [(RED, (0, (4, 6))), (GREY, (5, (4, 6)))]
+LOOK: dict[Any, Any] = {"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"}
+
+Axis = Literal["steps", "minutes"]
+LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock minutes"}
 
 
 @dataclass
@@ -68,6 +76,23 @@ class Args:
     out: Path = Path("docs/results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
     beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
+
+
+class Episode(NamedTuple):
+    """An episode of the training."""
+
+    step: int  # of the environments, when it ended
+    minutes: float  # of training until then
+    score: float  # its return, or what the script is measured by
+
+
+@dataclass
+class Events:
+    """What the event files of a run say."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    last_step: int = 0
+    minutes: float = 0.0  # of training; pauses between resumptions do not count
 
 
 @dataclass
@@ -87,13 +112,82 @@ class Run:
     total_minutes: float
 
     @property
+    def name(self) -> str:
+        """What the reader of a remark is told."""
+        return f"{self.env_id} seed {self.seed}"
+
+    @property
     def score(self) -> float:
+        """Mean return of the last WINDOW episodes."""
         return float(self.returns[-WINDOW:].mean())
 
     def score_after(self, steps: float) -> float:
         """Mean return of the last WINDOW episodes that had ended by then; NaN if none had."""
         returns = self.returns[self.steps <= steps]
         return float(returns[-WINDOW:].mean()) if len(returns) else np.nan
+
+    def total(self, over: Axis) -> float:
+        """How many steps or minutes the run took."""
+        return self.total_steps if over == "steps" else self.total_minutes
+
+    def curve(self, over: Axis, grid: np.ndarray) -> np.ndarray:
+        """Rolling mean of the returns at points of an axis, (points,) -> (points,)."""
+        x = self.steps if over == "steps" else self.minutes
+        return value_at(grid, x, rolling_mean(self.returns))
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A score that somebody has published of an environment."""
+
+    source: str
+    mean: float
+    std: float
+    total_timesteps: float
+
+
+@dataclass
+class OtherProgram:
+    """Runs of another program to show beside ours."""
+
+    name: str
+    color: str
+    by_env: dict[str, list[Run]]
+
+    @property
+    def label(self) -> str:
+        """What stands in the legend and above its column."""
+        return f"{self.name}, run beside it"
+
+
+@dataclass
+class Results:
+    """All that is drawn and written: finished runs of one script, and what they are compared with.
+
+    The environments are in the order in which they are shown.
+    """
+
+    script: str
+    by_env: dict[str, list[Run]]
+    published: dict[str, list[PublishedScore]]
+    beside: list[OtherProgram]
+    remarks: list[str]  # what the reader has to be told
+
+    @property
+    def what(self) -> str:
+        """What the scores are."""
+        return "length" if self.script in METRICS else "return"
+
+    @property
+    def runs(self) -> list[Run]:
+        """Ours, of all environments."""
+        return [run for group in self.by_env.values() for run in group]
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the published scores of these environments are from."""
+        scores = [score for env_id in self.by_env for score in self.published.get(env_id, [])]
+        return list(dict.fromkeys(score.source for score in scores))
 
 
 def fail(message: str) -> NoReturn:
@@ -103,46 +197,49 @@ def fail(message: str) -> NoReturn:
 
 
 def warn(message: str) -> None:
+    """Tell the user what is left out or odd."""
     print(f"warning: {message}", file=sys.stderr)
 
 
-def read_events(
-    folder: Path, metric: str = RETURN
-) -> tuple[list[tuple[int, float, float]], int, float]:
-    """Episodes as (step, minutes, return or other metric), the last step and all minutes of a run.
+# ------ reading ------
 
-    A resumed run has one event file for each of its parts. Minutes run only while a part does. What
-    a part wrote after the checkpoint that the next one started from is dropped: that is what
+
+def read_part(path: Path, metric: str, events: Events) -> None:
+    """Add an event file to what the earlier files of the run have said.
+
+    What they wrote after the checkpoint that this part started from is dropped: that is what
     `SummaryWriter(purge_step=...)` asks of readers.
     """
-    episodes: list[tuple[int, float, float]] = []
-    last_step, minutes_before, total_minutes = 0, 0.0, 0.0  # of what is kept
+    minutes_before = events.minutes
+    part_started = None
+    for event in EventFileLoader(str(path)).Load():
+        if part_started is None:
+            part_started = event.wall_time
+        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+            events.episodes = [one for one in events.episodes if one.step < event.step]
+            events.last_step = min(events.last_step, event.step - 1)
+        minutes = minutes_before + (event.wall_time - part_started) / 60
+        for value in event.summary.value:
+            if value.tag.startswith(TRAINING):
+                events.last_step = max(events.last_step, event.step)
+                events.minutes = minutes
+            if value.tag == metric:
+                score = float(tensor_util.make_ndarray(value.tensor))
+                events.episodes.append(Episode(event.step, minutes, score))
+
+
+def read_events(folder: Path, metric: str = RETURN) -> Events:
+    """What the event files of a run say; a resumed run has one for each of its parts."""
+    events = Events()
     for path in sorted(folder.glob("events.out.tfevents.*")):
-        part_started = None
-        for event in EventFileLoader(str(path)).Load():
-            if part_started is None:
-                part_started = event.wall_time
-            if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-                episodes = [episode for episode in episodes if episode[0] < event.step]
-                last_step = min(last_step, event.step - 1)
-            minutes = minutes_before + (event.wall_time - part_started) / 60
-            for value in event.summary.value:
-                if value.tag.startswith(
-                    ("charts/", "losses/")
-                ):  # a final evaluation does not count
-                    last_step, total_minutes = max(last_step, event.step), minutes
-                if value.tag == metric:
-                    episodic_return = float(tensor_util.make_ndarray(value.tensor))
-                    episodes.append((event.step, minutes, episodic_return))
-        minutes_before = total_minutes
-    return episodes, last_step, total_minutes
+        read_part(path, metric, events)
+    return events
 
 
 def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
     """The run in a folder with the given args.json; its scores are the metric, or the script's."""
-    metric = metric or METRICS.get(facts["script"], RETURN)
-    episodes, total_steps, total_minutes = read_events(folder, metric)
-    steps, minutes, returns = np.array(episodes, float).reshape(-1, 3).T
+    events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
+    steps, minutes, returns = np.array(events.episodes, float).reshape(-1, 3).T
     versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
     return Run(
         folder=folder,
@@ -154,8 +251,8 @@ def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> 
         steps=steps,
         minutes=minutes,
         returns=returns,
-        total_steps=total_steps,
-        total_minutes=total_minutes,
+        total_steps=events.last_step,
+        total_minutes=events.minutes,
     )
 
 
@@ -164,17 +261,32 @@ def started(folder: Path) -> tuple[str, str]:
     return folder.name.rpartition("__")[2], folder.name
 
 
-def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
-    """Finished runs by environment and seed, and what the reader of the results has to be told."""
-    runs: dict[tuple[str, str, int], Run] = {}  # by script, environment and seed
-    unfinished: set[tuple[str, str, int]] = set()
-    silent: set[tuple[str, str, int]] = set()
+class RunKey(NamedTuple):
+    """Of the runs that agree in this the newest one counts."""
+
+    script: str
+    env_id: str
+    seed: int
+
+
+@dataclass
+class Found:
+    """What is in a folder of runs."""
+
+    runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
+    unfinished: set[RunKey] = field(default_factory=set)
+    silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
+
+
+def find_runs(runs_dir: Path) -> Found:
+    """All runs in a folder; warns of those that are left out."""
+    found = Found()
     for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=started):
         try:
             facts = json.loads((folder / "args.json").read_text())
-            key = (facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
+            key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
             if not (folder / "agent.pt").exists():
-                unfinished.add(key)
+                found.unfinished.add(key)
                 warn(f"{folder} is left out: not finished")
                 continue
             run = read_run(folder, facts)
@@ -182,56 +294,120 @@ def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
             warn(f"{folder} is left out: cannot be read: {error!r}")
             continue
         if not len(run.returns):
-            silent.add(key)
+            found.silent.add(key)
             continue
-        if key in runs:
-            warn(f"{runs[key].folder} is left out: {folder.name} is newer")
-        runs[key] = run
+        if key in found.runs:
+            warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
+        found.runs[key] = run
+    return found
+
+
+def remarks_on_missing(found: Found) -> list[str]:
+    """What is not in the results, and where they rest on little."""
     remarks = []
-    scripts = {script for script, _, _ in runs}  # what other scripts left behind is not of interest
-    for problem, keys in (("no episode ended", silent), ("not finished", unfinished)):
-        if left_out := sorted(key[1:] for key in keys - set(runs) if key[0] in scripts):
-            names = ", ".join(f"{env_id} seed {seed}" for env_id, seed in left_out)
+    scripts = {key.script for key in found.runs}  # what other scripts left is not of interest
+    problems = (("no episode ended", found.silent), ("not finished", found.unfinished))
+    for problem, keys in problems:
+        if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
+            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
             remarks.append(f"Left out, {problem}: {names}.")
-    if short := [run for run in runs.values() if len(run.returns) < WINDOW]:
-        names = ", ".join(f"{run.env_id} seed {run.seed} ({len(run.returns)})" for run in short)
+    if short := [run for run in found.runs.values() if len(run.returns) < WINDOW]:
+        names = ", ".join(f"{run.name} ({len(run.returns)})" for run in short)
         remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for run in runs.values():
-        by_env[run.env_id].append(run)
+    return remarks
+
+
+def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
+    """Which runs are averaged though their flags differ."""
+    remarks = []
     for env_id, group in by_env.items():
-        group.sort(key=lambda run: run.seed)
         first = group[0].settings
         flags = {k for run in group for k in first if run.settings.get(k) != first[k]}
         if flags:
             remarks.append(f"The runs of {env_id} differ in {', '.join(sorted(flags))}.")
+    return remarks
+
+
+def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
+    """Finished runs by environment and seed, and what the reader of the results has to be told."""
+    found = find_runs(runs_dir)
+    by_env: dict[str, list[Run]] = defaultdict(list)
+    for run in found.runs.values():
+        by_env[run.env_id].append(run)
+    for group in by_env.values():
+        group.sort(key=lambda run: run.seed)
+    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
     for remark in remarks:
         warn(remark)
     return dict(by_env), remarks
 
 
-def read_beside(given: tuple[str, ...], metric: str) -> dict[str, dict[str, list[Run]]]:
-    """Other programs' runs: name -> environment id -> runs.
+def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[Run]]:
+    """Another program's runs by environment.
 
-    given: NAME=FOLDER, a folder of run folders called <env_id>__<exp_name>__<seed>__<time>, as
-    CleanRL does; whatever has logged the metric will do.
+    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's; whatever has
+    logged the metric will do.
     """
-    found: dict[str, dict[str, list[Run]]] = {}
+    by_env: dict[str, list[Run]] = defaultdict(list)
+    for path in sorted(folder.iterdir()):
+        if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
+            args = {"env_id": match[1], "seed": int(match[2])}
+            run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
+            if len(run.returns):
+                by_env[run.env_id].append(run)
+    return dict(by_env)
+
+
+def read_beside(given: tuple[str, ...], metric: str) -> list[OtherProgram]:
+    """Other programs, given as NAME=FOLDER; fails if that is not so or there is no run in it."""
+    found: dict[str, OtherProgram] = {}
     for text in given:
-        name, _, folder = text.partition("=")
-        if not (name and folder and Path(folder).expanduser().is_dir()):
+        name, _, path = text.partition("=")
+        folder = Path(path).expanduser()
+        if not (name and path and folder.is_dir()):
             fail(f"--beside: {text} is not NAME=FOLDER with an existing folder")
-        by_env: dict[str, list[Run]] = defaultdict(list)
-        for path in sorted(Path(folder).expanduser().iterdir()):
-            if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
-                args = {"env_id": match[1], "seed": int(match[2])}
-                run = read_run(path, {"script": name, "args": args, "versions": {}}, metric)
-                if len(run.returns):
-                    by_env[run.env_id].append(run)
+        by_env = read_other_runs(folder, name, metric)
         if not by_env:
-            fail(f"--beside: no run with {metric} in {folder}")
-        found[name] = dict(by_env)
-    return found
+            fail(f"--beside: no run with {metric} in {path}")
+        color = BESIDE_COLORS[len(found) % len(BESIDE_COLORS)]
+        found[name] = OtherProgram(name, color, by_env)
+    return list(found.values())
+
+
+def read_published(script: str) -> dict[str, list[PublishedScore]]:
+    """Published scores of a script by environment."""
+    published: dict[str, list[PublishedScore]] = defaultdict(list)
+    with open(PUBLISHED, newline="") as file:
+        for row in csv.DictReader(file):
+            if row["script"] == Path(script).stem:
+                numbers = {k: float(row[k]) for k in ("mean", "std", "total_timesteps")}
+                published[row["env_id"]].append(PublishedScore(row["source"], **numbers))
+    return dict(published)
+
+
+def read_results(args: Args) -> Results:
+    """All that is to be shown; fails if there is nothing, or the runs of several scripts."""
+    by_env, remarks = read_runs(args.runs_dir)
+    scripts = sorted({run.script for group in by_env.values() for run in group})
+    if not scripts:
+        fail(f"--runs-dir: no finished run in {args.runs_dir}")
+    if len(scripts) > 1:
+        fail(f"--runs-dir: runs of {', '.join(scripts)}; give each script a folder of its own")
+    script = scripts[0]
+    published = read_published(script)
+    # Environments with published scores first, in their order.
+    order = [env_id for env_id in published if env_id in by_env]
+    order += sorted(set(by_env) - set(order))
+    return Results(
+        script=script,
+        by_env={env_id: by_env[env_id] for env_id in order},
+        published=published,
+        beside=read_beside(args.beside, METRICS.get(script, RETURN)),
+        remarks=remarks,
+    )
+
+
+# ------ numbers ------
 
 
 def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:
@@ -273,132 +449,162 @@ def short_number(x: float) -> str:
     return f"{x:.3g}"
 
 
-def read_published(script: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Published scores of a script: environment id -> source -> mean, std, total_timesteps."""
-    published: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
-    with open(PUBLISHED, newline="") as file:
-        for row in csv.DictReader(file):
-            if row["script"] == Path(script).stem:
-                numbers = {k: float(row[k]) for k in ("mean", "std", "total_timesteps")}
-                published[row["env_id"]][row["source"]] = numbers
-    return published
+def seeds(runs: list[Run]) -> str:
+    """How many runs there are: '1 seed', '3 seeds'."""
+    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
 
 
-def draw_panel(
-    axes: plt.Axes,
-    group: list[Run],
-    over: str,
-    published: dict[str, dict[str, float]],
-    sources: list[str],
-    beside: dict[str, list[Run]],
-    colors: dict[str, str],
-) -> None:
-    """Mean curve, band, single seeds, others' runs and published scores over steps or minutes."""
-    totals = [run.total_steps if over == "steps" else run.total_minutes for run in group]
-    # Seeds do the same number of steps but need different times: a finished one keeps its score.
-    grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
-    curves = np.stack([value_at(grid, getattr(r, over), rolling_mean(r.returns)) for r in group])
-    for curve in curves:
-        axes.plot(grid, curve, color=BLUE, alpha=0.35, linewidth=0.8)
-    mean, half = confidence(curves)
-    axes.plot(grid, mean, color=BLUE, linewidth=1.9)
-    lowest, highest = np.nanmin(curves), np.nanmax(curves)
-    for name, runs in beside.items():
+# ------ the picture ------
+
+
+@dataclass
+class Panel:
+    """One environment over steps or minutes."""
+
+    axes: plt.Axes
+    over: Axis
+    group: list[Run]
+    grid: np.ndarray = field(init=False)  # (POINTS + 1,), where curves are drawn
+    heights: list[float] = field(default_factory=list)  # that must be seen
+
+    def __post_init__(self) -> None:
+        totals = [run.total(self.over) for run in self.group]
+        # Seeds do the same number of steps but need different times: a finished one keeps its
+        # score.
+        end = min(totals) if self.over == "steps" else max(totals)
+        self.grid = np.linspace(0, end, POINTS + 1)
+
+    def draw_seeds(self) -> None:
+        """The runs, their mean and its confidence band."""
+        curves = np.stack([run.curve(self.over, self.grid) for run in self.group])
+        for curve in curves:
+            self.axes.plot(self.grid, curve, color=BLUE, alpha=0.35, linewidth=0.8)
+        mean, half = confidence(curves)
+        self.axes.plot(self.grid, mean, color=BLUE, linewidth=1.9)
+        band = (mean - half, mean + half)
+        self.axes.fill_between(self.grid, *band, color=BLUE, alpha=0.15, linewidth=0)
+        # The band of few seeds can be far wider than the curves: it may leave the panel.
+        self.heights += [np.nanmin(curves), np.nanmax(curves)]
+
+    def draw_beside(self, runs: list[Run], color: str) -> None:
+        """Runs of another program, each up to its end."""
         for run in runs:
-            other = value_at(grid, getattr(run, over), rolling_mean(run.returns))
-            other[grid > (run.total_steps if over == "steps" else run.total_minutes)] = np.nan
-            axes.plot(grid, other, color=colors[name], linewidth=1.5)
-            lowest, highest = np.nanmin([lowest, *other]), np.nanmax([highest, *other])
-    scores = [score["mean"] for score in published.values()]
-    lowest, highest = min([lowest, *scores]), max([highest, *scores])
-    axes.fill_between(grid, mean - half, mean + half, color=BLUE, alpha=0.15, linewidth=0)
-    for source, score in published.items():
-        color, style = STYLES[sources.index(source) % len(STYLES)]
-        axes.axhline(score["mean"], color=color, linestyle=style, linewidth=1.5)
-    # The band of few seeds can be far wider than the curves: it may leave the panel.
-    margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
-    axes.set_ylim(lowest - margin, highest + margin)
-    axes.set_xlim(0, grid[-1])
-    if over == "steps":
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))
-    axes.set_xlabel("environment steps" if over == "steps" else "wall-clock minutes")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.grid(color="#e5e7eb", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+            curve = run.curve(self.over, self.grid)
+            curve[self.grid > run.total(self.over)] = np.nan
+            self.axes.plot(self.grid, curve, color=color, linewidth=1.5)
+            self.heights += [height for height in curve if not np.isnan(height)]
+
+    def draw_published(self, scores: list[PublishedScore], sources: list[str]) -> None:
+        """A line for each published score, in the style of its source."""
+        for score in scores:
+            color, style = STYLES[sources.index(score.source) % len(STYLES)]
+            self.axes.axhline(score.mean, color=color, linestyle=style, linewidth=1.5)
+            self.heights.append(score.mean)
+
+    def finish(self) -> None:
+        """Limits, labels and lines of the axes."""
+        lowest, highest = min(self.heights), max(self.heights)
+        margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
+        self.axes.set_ylim(lowest - margin, highest + margin)
+        self.axes.set_xlim(0, self.grid[-1])
+        if self.over == "steps":
+            self.axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))
+        self.axes.set_xlabel(LABELS[self.over])
+        self.axes.xaxis.set_major_locator(MaxNLocator(5))
+        self.axes.yaxis.set_major_locator(MaxNLocator(6))
+        self.axes.grid(color="#e5e7eb", linewidth=0.7)
+        self.axes.set_axisbelow(True)
+        self.axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(
-    by_env: dict[str, list[Run]],
-    published: dict[str, dict[str, dict[str, float]]],
-    script: str,
-    path: Path,
-    beside: dict[str, dict[str, list[Run]]],
-) -> None:
-    """Write the picture: for each environment a panel over steps and one over minutes below it."""
-    columns = min(len(by_env), PANELS_A_ROW)
-    colors = {name: BESIDE[i % len(BESIDE)] for i, name in enumerate(beside)}
-    blocks = -(-len(by_env) // columns)
-    # The score of a much longer run would say nothing beside these curves; the table has it.
-    limits = {env_id: 1.5 * max(run.total_steps for run in by_env[env_id]) for env_id in by_env}
-    published = {
-        env_id: {
-            s: score for s, score in scores.items() if score["total_timesteps"] <= limits[env_id]
-        }
-        for env_id, scores in published.items()
-        if env_id in limits
-    }
-    sources = list(dict.fromkeys(s for env_id in by_env for s in published.get(env_id, {})))
-    plt.rcParams.update({"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"})
-    figure, grid = plt.subplots(
-        2 * blocks,
-        columns,
-        figsize=(max(3.3 * columns, 6.6), 5.2 * blocks + 0.5),
-        squeeze=False,
-        layout="constrained",
-    )
-    for axes in grid.flat:
-        axes.set_visible(False)
-    for index, (env_id, group) in enumerate(by_env.items()):
-        block, column = divmod(index, columns)
-        for row, over in enumerate(("steps", "minutes")):
-            axes = grid[2 * block + row, column]
-            axes.set_visible(True)
-            others = {name: runs[env_id] for name, runs in beside.items() if env_id in runs}
-            draw_panel(axes, group, over, published.get(env_id, {}), sources, others, colors)
-            if column == 0:
-                what = "length" if script in METRICS else "return"
-                axes.set_ylabel(f"{what}, rolling mean\nof the last {WINDOW} episodes")
-        seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
-        size = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into its neighbour
-        title = f"{env_id}\n{seeds}"
-        grid[2 * block, column].set_title(title, fontweight="bold", fontsize=size)
-    handles: list[Any] = [
-        Line2D([], [], color=BLUE, linewidth=1.9, label=f"{script}, mean of seeds")
-    ]
-    if any(len(group) > 1 for group in by_env.values()):
+def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> None:
+    """All that is known of an environment over steps or minutes."""
+    panel = Panel(axes, over, results.by_env[env_id])
+    panel.draw_seeds()
+    for program in results.beside:
+        panel.draw_beside(program.by_env.get(env_id, []), program.color)
+    panel.draw_published(results.published.get(env_id, []), results.sources)
+    panel.finish()
+
+
+def without_longer_ones(results: Results) -> Results:
+    """The results less the published scores of much longer runs.
+
+    Beside our curves those would say nothing; the table has them.
+    """
+    kept = {}
+    for env_id, group in results.by_env.items():
+        limit = LONGER * max(run.total_steps for run in group)
+        scores = results.published.get(env_id, [])
+        kept[env_id] = [score for score in scores if score.total_timesteps <= limit]
+    return dataclasses.replace(results, published=kept)
+
+
+def legend_entries(results: Results) -> list[Any]:
+    """Matplotlib's handles of what the panels show."""
+    label = f"{results.script}, mean of seeds"
+    handles: list[Any] = [Line2D([], [], color=BLUE, linewidth=1.9, label=label)]
+    if any(len(group) > 1 for group in results.by_env.values()):
         handles += [
             Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"),
             Line2D([], [], color=BLUE, alpha=0.35, linewidth=0.8, label="single seeds"),
         ]
-    for name, color in colors.items():
-        handles.append(Line2D([], [], color=color, linewidth=1.5, label=f"{name}, run beside it"))
-    for source in sources:
-        color, style = STYLES[sources.index(source) % len(STYLES)]
+    for program in results.beside:
+        handles.append(Line2D([], [], color=program.color, linewidth=1.5, label=program.label))
+    for number, source in enumerate(results.sources):
+        color, style = STYLES[number % len(STYLES)]
         label = f"{source}, published"
         handles.append(Line2D([], [], color=color, linestyle=style, linewidth=1.5, label=label))
+    return handles
+
+
+def add_legend(figure: plt.Figure, handles: list[Any], columns: int) -> None:
+    """A legend below the panels, with as many columns, at most, as there is room for."""
     look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "handlelength": 3}
-    for ncols in range(min(len(handles), max(columns, 2)), 0, -1):  # as many as there is room for
+    for ncols in range(min(len(handles), columns), 0, -1):
         legend = figure.legend(handles=handles, ncols=ncols, **look)
         if ncols == 1 or legend.get_window_extent().width < figure.bbox.width:
             break
         legend.remove()
+
+
+def save(figure: plt.Figure, path: Path) -> None:
+    """Write the picture with a palette.
+
+    That makes the file a third as large, which the history of a repository is grateful for.
+    """
     image = io.BytesIO()
     figure.savefig(image, dpi=110, facecolor="white")
     plt.close(figure)
-    # A palette makes the file a third as large, which the history of a repository is grateful for.
     Image.open(image).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def draw(results: Results, path: Path) -> None:
+    """Write the picture: for each environment a panel over steps and one over minutes below it."""
+    results = without_longer_ones(results)
+    columns = min(len(results.by_env), PANELS_A_ROW)
+    blocks = -(-len(results.by_env) // columns)
+    plt.rcParams.update(LOOK)
+    size = (max(3.3 * columns, 6.6), 5.2 * blocks + 0.5)
+    options: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
+    figure, grid = plt.subplots(2 * blocks, columns, **options)
+    for axes in grid.flat:
+        axes.set_visible(False)
+    for index, (env_id, group) in enumerate(results.by_env.items()):
+        block, column = divmod(index, columns)
+        pair = grid[2 * block : 2 * block + 2, column]
+        for axes, over in zip(pair, LABELS, strict=True):
+            axes.set_visible(True)
+            draw_panel(axes, results, env_id, over)
+            if column == 0:
+                axes.set_ylabel(f"{results.what}, rolling mean\nof the last {WINDOW} episodes")
+        fontsize = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into others
+        pair[0].set_title(f"{env_id}\n{seeds(group)}", fontweight="bold", fontsize=fontsize)
+    add_legend(figure, legend_entries(results), max(columns, 2))
+    save(figure, path)
+
+
+# ------ the files of numbers ------
 
 
 def write_curves(runs: list[Run], path: Path, what: str) -> None:
@@ -409,7 +615,7 @@ def write_curves(runs: list[Run], path: Path, what: str) -> None:
         for run in runs:
             grid = np.linspace(0, run.total_steps, POINTS + 1)[1:]
             minutes = value_at(grid, run.steps, run.minutes)
-            means = value_at(grid, run.steps, rolling_mean(run.returns))
+            means = run.curve("steps", grid)
             for step, minute, mean in zip(grid, minutes, means, strict=True):
                 if not np.isnan(mean):
                     row = [f"{step:.0f}", f"{minute:.3f}", f"{mean:.2f}"]
@@ -426,93 +632,99 @@ def write_scores(runs: list[Run], path: Path) -> None:
             writer.writerow([run.env_id, run.seed, *row])
 
 
-def write_table(
-    by_env: dict[str, list[Run]],
-    published: dict[str, dict[str, dict[str, float]]],
-    script: str,
-    remarks: list[str],
-    path: Path,
-    beside: dict[str, dict[str, list[Run]]],
-) -> None:
-    """Markdown table of the final scores beside the published ones."""
-    sources = list(dict.fromkeys(s for env_id in by_env for s in published.get(env_id, {})))
-    others = [f"{name}, run beside it" for name in beside]
-    lines = [
-        f"| environment | {' | '.join([f'`{script}`', *others, *sources])} | steps | minutes |",
-        f"|---|{'---:|' * (len(others) + len(sources) + 3)}",
-    ]
-    for env_id, group in by_env.items():
-        steps = float(np.mean([run.total_steps for run in group]))
-        minutes = float(np.mean([run.total_minutes for run in group]))
-        seeds = f"{len(group)} seed{'s' if len(group) > 1 else ''}"
-        cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds})"]
-        for runs_by_env in beside.values():
-            runs = runs_by_env.get(env_id, [])
-            for run in runs:
-                if run.total_steps < 0.98 * steps:
+def mean_steps(group: list[Run]) -> float:
+    """Environment steps of a run."""
+    return float(np.mean([run.total_steps for run in group]))
+
+
+def published_cell(scores: list[PublishedScore], source: str, steps: float) -> str:
+    """A source's score of an environment, with its steps if ours were fewer or more."""
+    for score in scores:
+        if score.source == source:
+            cell = f"{score.mean:.2f} ± {score.std:.2f}"
+            if abs(score.total_timesteps / steps - 1) > SAME_STEPS:
+                cell += f" (after {short_number(score.total_timesteps)} steps)"
+            return cell
+    return "-"
+
+
+def table_row(results: Results, env_id: str) -> str:
+    """The line of an environment: scores of ours, of other programs and published ones."""
+    group = results.by_env[env_id]
+    steps = mean_steps(group)
+    cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds(group)})"]
+    for program in results.beside:
+        runs = program.by_env.get(env_id, [])
+        if runs:
+            scores = mean_and_std(run.score_after(steps) for run in runs)
+            cells.append(f"{scores} ({seeds(runs)})")
+        else:
+            cells.append("-")
+    for source in results.sources:
+        cells.append(published_cell(results.published.get(env_id, []), source, steps))
+    minutes = float(np.mean([run.total_minutes for run in group]))
+    cells += [short_number(steps), f"{minutes:.1f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def remarks_on_beside(results: Results) -> list[str]:
+    """Which runs of other programs ended before ours."""
+    remarks = []
+    for env_id, group in results.by_env.items():
+        enough = (1 - SAME_STEPS) * mean_steps(group)
+        for program in results.beside:
+            for run in program.by_env.get(env_id, []):
+                if run.total_steps < enough:
                     remarks.append(f"{run.folder.name} ended after {run.total_steps:,} steps.")
-            number = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
-            scores = mean_and_std(run.score_after(steps) for run in runs) if runs else ""
-            cells.append(f"{scores} ({number})" if runs else "-")
-        for source in sources:
-            score = published.get(env_id, {}).get(source)
-            if score is None:
-                cells.append("-")
-                continue
-            cell = f"{score['mean']:.2f} ± {score['std']:.2f}"
-            if abs(score["total_timesteps"] / steps - 1) > 0.02:
-                cell += f" (after {short_number(score['total_timesteps'])} steps)"
-            cells.append(cell)
-        lines.append(f"| {' | '.join([*cells, short_number(steps), f'{minutes:.1f}'])} |")
-    what = "length" if script in METRICS else "return"
-    made_with = sorted({run.made_with for group in by_env.values() for run in group})
-    lines += [
+    return remarks
+
+
+def write_table(results: Results, path: Path) -> None:
+    """Markdown table of the final scores beside the published ones."""
+    columns = [f"`{results.script}`", *(one.label for one in results.beside), *results.sources]
+    made_with = sorted({run.made_with for run in results.runs})
+    lines = [
+        f"| environment | {' | '.join(columns)} | steps | minutes |",
+        f"|---|{'---:|' * (len(columns) + 2)}",
+        *(table_row(results, env_id) for env_id in results.by_env),
         "",
-        f"Score of a run: mean {what} of its last {WINDOW} training episodes. The table has its "
-        "mean ± standard deviation over the seeds, and the mean duration of a run in minutes.",
+        f"Score of a run: mean {results.what} of its last {WINDOW} training episodes. The table "
+        "has its mean ± standard deviation over the seeds, and the mean duration of a run in "
+        "minutes.",
     ]
-    if sources:
-        lines.append(f"Published scores ({', '.join(sources)}): {PUBLISHED_FROM}.")
+    if results.sources:
+        lines.append(f"Published scores ({', '.join(results.sources)}): {PUBLISHED_FROM}.")
     lines.append(f"Ours were made with {'; '.join(made_with)}.")
-    lines += remarks
+    lines += [*results.remarks, *remarks_on_beside(results)]
     path.write_text("\n".join(lines) + "\n")
 
 
+def write_all(results: Results, out: Path, name: str) -> list[Path]:
+    """Write the picture, the table and the files of numbers; returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"{name}{end}" for end in (".png", ".csv", "_scores.csv", ".md")]
+    picture, curves, scores, table = paths
+    draw(results, picture)
+    write_curves(results.runs, curves, results.what)
+    write_scores(results.runs, scores)
+    write_table(results, table)
+    for program in results.beside:
+        runs = [run for env_id in results.by_env for run in program.by_env.get(env_id, [])]
+        paths.append(out / f"{name}_{re.sub('[^a-z0-9]', '_', program.name.lower())}.csv")
+        write_curves(runs, paths[-1], results.what)
+    return paths
+
+
 def main() -> int:
+    """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
     if not args.runs_dir.is_dir():
         fail(f"--runs-dir: there is no folder {args.runs_dir}")
     if args.out.exists() and not args.out.is_dir():
         fail(f"--out: {args.out} is not a folder")
-    by_env, remarks = read_runs(args.runs_dir)
-    runs = [run for group in by_env.values() for run in group]
-    if not runs:
-        fail(f"--runs-dir: no finished run in {args.runs_dir}")
-    scripts = sorted({run.script for run in runs})
-    if len(scripts) > 1:
-        fail(f"--runs-dir: runs of {', '.join(scripts)}; give each script a folder of its own")
-    script = scripts[0]
-    metric = METRICS.get(script, RETURN)
-    published, beside = read_published(script), read_beside(args.beside, metric)
-    # Environments with published scores first, in their order.
-    order = [env_id for env_id in published if env_id in by_env]
-    by_env = {env_id: by_env[env_id] for env_id in [*order, *sorted(set(by_env) - set(order))]}
-    runs = [run for group in by_env.values() for run in group]
-    name = args.name or Path(script).stem
-    out: Path = args.out
-    out.mkdir(parents=True, exist_ok=True)
-    draw(by_env, published, script, args.out / f"{name}.png", beside)
-    what = "length" if script in METRICS else "return"
-    write_curves(runs, args.out / f"{name}.csv", what)
-    write_scores(runs, args.out / f"{name}_scores.csv")
-    write_table(by_env, published, script, remarks, args.out / f"{name}.md", beside)
-    files = [f"{name}.png", f"{name}.csv", f"{name}_scores.csv", f"{name}.md"]
-    for other, runs_by_env in beside.items():
-        files.append(f"{name}_{re.sub('[^a-z0-9]', '_', other.lower())}.csv")
-        others = [run for env_id in by_env for run in runs_by_env.get(env_id, [])]
-        write_curves(others, out / files[-1], what)
-    for file in files:
-        print(args.out / file)
+    results = read_results(args)
+    for path in write_all(results, args.out, args.name or Path(results.script).stem):
+        print(path)
     return 0
 
 

@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Benchmark of ppo_atari_envpool.py; run it again to go on where it stopped. Flags go to the runner:
-# --workers 4. The three games are those of the published scores; 10M steps take hours on a CPU.
-# Writes docs/results; docs/runs.md says how to run a selection of your own.
+# Benchmark of ppo_atari_envpool.py with its plots; run it again to go on where it stopped. Flags go
+# to the runner, see docs/runs.md: --workers 4. The games are those of the published scores; 10M
+# steps of one take hours on a CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-uv run benchmark/run.py --command "uv run ppo/ppo_atari_envpool.py" \
+uv run benchmark/run.py \
+    --command "uv run ppo/ppo_atari_envpool.py" \
     --env-ids Pong-v5 BeamRider-v5 Breakout-v5 \
-    --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool "$@"
-
-[[ " $* " == *" --dry-run "* ]] && exit
-uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_atari_envpool --out docs/results \
-    --name ppo_atari_envpool
+    --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool \
+    --plot docs/results "$@"

@@ -1,15 +1,12 @@
 #!/usr/bin/env bash
-# Benchmark of ppo_atari_envpool_xla_jax_scan.py; run it again to go on where it stopped. Flags go to
-# the runner: --num-seeds 1. The three games are those of the published scores;
-# 10M steps take hours without a GPU.
-# Writes docs/results; docs/runs.md says how to run a selection of your own.
+# Benchmark of ppo_atari_envpool_xla_jax_scan.py with its plots; run it again to go on where it
+# stopped. Flags go to the runner, see docs/runs.md: --num-seeds 1. The games are those of the
+# published scores; 10M steps of one take hours without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-uv run benchmark/run.py --command "uv run ppo/ppo_atari_envpool_xla_jax_scan.py" \
+uv run benchmark/run.py \
+    --command "uv run ppo/ppo_atari_envpool_xla_jax_scan.py" \
     --env-ids Pong-v5 BeamRider-v5 Breakout-v5 \
-    --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax_scan "$@"
-
-[[ " $* " == *" --dry-run "* ]] && exit
-uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax_scan --out docs/results \
-    --name ppo_atari_envpool_xla_jax_scan
+    --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax_scan \
+    --plot docs/results "$@"

@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# Benchmark of ppo_continuous_action.py; run it again to go on where it stopped. Flags go to the
-# runner: --workers 4. The v4 ids are those of the published scores.
-# Writes docs/results; docs/runs.md says how to run a selection of your own.
+# Benchmark of ppo_continuous_action.py with its plots; run it again to go on where it stopped.
+# Flags go to the runner, see docs/runs.md: --workers 4. The v4 ids are those of the published
+# scores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-uv run benchmark/run.py --command "uv run ppo/ppo_continuous_action.py --no-cuda --compile" \
+uv run benchmark/run.py \
+    --command "uv run ppo/ppo_continuous_action.py --no-cuda --compile" \
     --env-ids HalfCheetah-v4 Hopper-v4 Walker2d-v4 InvertedPendulum-v4 Pusher-v5 \
-    dm_control/cartpole-balance-v0 dm_control/acrobot-swingup-v0 \
-    --num-seeds 3 --runs-dir runs/benchmark/ppo_continuous_action "$@"
-
-[[ " $* " == *" --dry-run "* ]] && exit
-uv run benchmark/plot.py --runs-dir runs/benchmark/ppo_continuous_action --out docs/results \
-    --name ppo_continuous_action
+        dm_control/cartpole-balance-v0 dm_control/acrobot-swingup-v0 \
+    --num-seeds 3 --runs-dir runs/benchmark/ppo_continuous_action \
+    --plot docs/results "$@"

@@ -3,6 +3,7 @@
 import ast
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS
@@ -18,7 +19,11 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
-OTHERS |= {f"benchmark/{path.name}": BENCHMARK for path in (ROOT / "benchmark").glob("*.py")}
+RUNNER = "benchmark/run.py"
+PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
+BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
+PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
+OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
@@ -61,9 +66,8 @@ def test_the_day_is_pinned(path: str):
     assert day == PYPROJECT["tool"]["uv"]["exclude-newer"], "one day for all"
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
-def test_every_import_is_declared(path: str):
-    """Modules that the file imports are among its own dependencies; no other script is."""
+def imports(path: str) -> set[str]:
+    """The modules that a file imports and Python does not bring."""
     imported = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
@@ -71,9 +75,31 @@ def test_every_import_is_declared(path: str):
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "a relative import"
             imported.add((node.module or "").partition(".")[0])
-    names = [canonicalize_name(Requirement(line).name) for line in header(path)["dependencies"]]
-    declared = {MODULES.get(name, name.replace("-", "_")) for name in names}
-    assert imported - set(sys.stdlib_module_names) <= declared
+    return imported - set(sys.stdlib_module_names)
+
+
+def modules(lines: list[str]) -> set[str]:
+    """The modules that requirements bring."""
+    names = [canonicalize_name(Requirement(line).name) for line in lines]
+    return {MODULES.get(name, name.replace("-", "_")) for name in names}
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
+def test_every_import_is_declared(path: str):
+    """Modules that the file imports are among its own dependencies; no other script is."""
+    parts = {Path(part).stem for part in PARTS} if path == RUNNER else set()
+    assert imports(path) - parts <= modules(header(path)["dependencies"])
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_imports_of_the_runners_parts_are_declared(path: str):
+    parts = {Path(part).stem for part in PARTS}
+    assert imports(path) - parts <= modules(header(RUNNER)["dependencies"])
+
+
+def test_imports_of_the_peer_are_declared():
+    lines = (ROOT / "benchmark" / "requirements" / "sb3.txt").read_text().splitlines()
+    assert imports(PEER) <= modules([line for line in lines if not line.startswith("#")])
 
 
 def test_rows_name_extras_that_exist():

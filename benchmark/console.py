@@ -1,0 +1,140 @@
+"""What the runner of benchmarks tells its user, and the signals that the user gives it.
+
+Part of run.py, for runs on this machine and for those in SLURM.
+"""
+
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+from tasks import Result, Task
+
+TAIL_LINES = 20  # of a failed run's log
+TAIL_BYTES = 16_384  # that are read for them
+REDRAW = 0.5  # seconds between two pictures of the progress on a terminal
+PRINT = 60.0  # seconds between two lines of progress elsewhere
+
+
+def last_output(log: Path) -> list[str]:
+    """The last lines of a log, since the command was last started."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").replace("\r", "\n").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("$ ")]
+    return lines[starts[-1] :] if starts else lines
+
+
+def percent(task: Task) -> str:
+    """How far a running task is, from the progress lines in its log."""
+    try:
+        printed = "\n".join(last_output(task.log)[1:])
+    except OSError:
+        printed = ""
+    found = re.findall(r"(?<![\d.])(\d{1,3})(?:\.\d+)? ?%", printed)
+    return f"{found[-1]:>3}%" if found else "starting"
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 3723 -> 1:02:03."""
+    return f"{seconds // 3600:.0f}:{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}"
+
+
+class Progress:
+    """A block of lines that is redrawn on a terminal; elsewhere a plain line once a minute."""
+
+    def __init__(self, tasks: list[Task]):
+        self.tasks = tasks
+        self.live = sys.stdout.isatty()
+        self.results: dict[Task, Result] = {}
+        self.since: dict[Task, float] = {}  # when a task began, by time.monotonic()
+        self.started = self.printed = time.monotonic()
+        self.drawn = 0  # lines of the block that stand on the terminal
+
+    def count(self, outcome: str) -> int:
+        """How many tasks have ended in this way."""
+        return sum(result.outcome == outcome for result in self.results.values())
+
+    def summary(self) -> str:
+        """One line: how many runs there are and how many have ended in which way."""
+        parts = [f"{self.count(outcome)} {outcome}" for outcome in ("done", "skipped", "failed")]
+        if self.count("stopped"):
+            parts.append(f"{self.count('stopped')} stopped")
+        elapsed = clock(time.monotonic() - self.started)
+        return f"{len(self.tasks)} runs: {', '.join(parts)}, {elapsed}"
+
+    def clear(self) -> None:
+        """Wipe the block off the terminal."""
+        if self.drawn:
+            print(f"\x1b[{self.drawn}F\x1b[J", end="", flush=True)
+            self.drawn = 0
+
+    def say(self, text: str, error: bool = False) -> None:
+        """A line that stays."""
+        self.clear()
+        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+    def draw(self, running: list[Task]) -> None:
+        """Show how far the running tasks are, unless that was shown a moment ago."""
+        now = time.monotonic()
+        pause = PRINT
+        if self.live:
+            pause = REDRAW if self.drawn else 0
+        if now - self.printed < pause:
+            return
+        self.printed = now
+        states = [f"{t.name}: {percent(t)}, {clock(now - self.since.get(t, now))}" for t in running]
+        if not self.live:
+            print("; ".join([self.summary(), *states]), flush=True)
+            return
+        size = shutil.get_terminal_size()
+        lines = [self.summary(), *(f"  {state}" for state in states)][: max(1, size.lines - 1)]
+        self.clear()
+        print("\n".join(line[: size.columns - 1] for line in lines), flush=True)
+        self.drawn = len(lines)
+
+    def report(self, task: Task, result: Result) -> None:
+        """Note and say how a task ended; of a failed one show the tail of its log."""
+        self.results[task] = result
+        if result.outcome == "failed":
+            lines = last_output(task.log) if task.log.exists() else []  # a job may fail before
+            tail = "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
+            self.say(f"FAILED   {task.name}: {result.reason}; {task.log}\n{tail}", error=True)
+        elif result.outcome == "skipped":
+            self.say(f"skipped  {task.name}: finished before")
+        elif result.seconds:
+            self.say(f"{result.outcome:8} {task.name}, {clock(result.seconds)}")
+
+    def conclude(self, received: list[int]) -> int:
+        """Say how it all went; returns the exit code. received: the signals that have come."""
+        self.clear()
+        print(self.summary(), flush=True)
+        for task, result in self.results.items():
+            if result.outcome == "failed":
+                print(f"FAILED   {task.name}: {result.reason}; {task.log}", file=sys.stderr)
+        if received and self.count("stopped"):
+            print("the same command again goes on from here", flush=True)
+            return 128 + received[0]
+        return 1 if self.count("failed") else 0
+
+
+class Signals:
+    """The signals to stop that have come: Ctrl-C, SIGTERM, SIGHUP unless it is ignored (nohup)."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.answered = 0
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signum = getattr(signal, name, None)
+            if signum and not (name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN):
+                signal.signal(signum, lambda number, _frame: self.received.append(number))
+
+    def demand(self) -> Literal["save", "kill"] | None:
+        """What is to be done now: `save` once, `kill` after that, None without a new signal."""
+        before, self.answered = self.answered, len(self.received)  # later ones: next time
+        if self.answered == before:
+            return None
+        return "kill" if before else "save"

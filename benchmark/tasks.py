@@ -1,0 +1,204 @@
+"""One training run of a benchmark: how it is found again, and how it is brought to its end.
+
+Part of run.py. slurm.py sends these functions to other machines: they use the standard library
+only.
+"""
+
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing then guards a run against a second runner
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run: what a launcher hands to `run_task`, on this machine or on another one."""
+
+    env_id: str
+    seed: int
+    command: tuple[str, ...]  # of a fresh run, complete
+    resume_command: tuple[str, ...]  # the run's folder is to be appended
+    argv: tuple[str, ...]  # what follows the script in `command`
+    script: Path
+    runs_dir: Path
+    threads: int | None  # this run's share of the CPUs; None: all of them
+
+    @property
+    def name(self) -> str:
+        """What the user reads."""
+        return f"{self.env_id} seed {self.seed}"
+
+    @property
+    def log(self) -> Path:
+        """File with all that the run prints."""
+        return self.runs_dir / "logs" / f"{self.env_id.replace('/', '-')}__{self.seed}.log"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a task ended."""
+
+    outcome: str  # done, skipped, stopped or failed
+    reason: str = ""  # of a failure
+    seconds: float = 0.0  # that its process has run
+
+
+def settings(argv: Sequence[str]) -> list[str]:
+    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        flag, equals, _ = word.replace("_", "-").partition("=")
+        if flag not in ("--runs-dir", "--resume"):
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return kept
+
+
+def processes(command: Sequence[str]) -> int | None:
+    """How many processes torchrun starts, 1 without it; None if it is left to find out itself."""
+    words = " ".join(command).replace("_", "-")
+    counts = re.findall(r"--(?:nnodes|nproc-per-node)[= ](\S+)", words)
+    return math.prod(map(int, counts)) if all(map(str.isdigit, counts)) else None
+
+
+def is_run_of(task: Task, facts: dict[str, Any]) -> bool:
+    """Whether the run with these facts, its args.json, does what the task is to do."""
+    same_script = facts["script"] == task.script.name
+    same_flags = settings(facts["argv"]) == settings(task.argv)
+    same_processes = processes(task.command) in (None, int(facts.get("processes", 1)))
+    return same_script and same_flags and same_processes
+
+
+def find_run(task: Task) -> tuple[Path | None, bool]:
+    """The task's run folder and whether it is finished; (None, False) if it has to start afresh."""
+    found: list[tuple[bool, str, Path]] = []
+    for args_file in task.runs_dir.glob("*/args.json"):
+        try:
+            same = is_run_of(task, json.loads(args_file.read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # the run was killed while it was being created, or this is no run of ours
+        folder = args_file.parent
+        finished = (folder / "agent.pt").exists()
+        if same and (finished or (folder / "checkpoint.pt").exists()):
+            found.append((finished, folder.name, folder))
+    if not found:
+        return None, False
+    finished, _, folder = max(found)  # a finished one if there is any, else the newest
+    return folder, finished
+
+
+def next_command(task: Task, folder: Path | None) -> list[str]:
+    """The command that goes on with the run in `folder`, or that starts one if there is none."""
+    return [*task.resume_command, str(folder)] if folder else list(task.command)
+
+
+class Children:
+    """The processes of the running tasks, and the signal that was passed on to them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.processes: set[subprocess.Popen[bytes]] = set()
+        self.signum = 0
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes] | None:
+        """Start a process; None if the signal to stop came first."""
+        with self.lock:
+            if self.signum:
+                return None
+            # A session of its own keeps the terminal's Ctrl-C away from the child: the signal
+            # reaches it through `stop`, once. Twice would mean "do not even save".
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            self.processes.add(process)
+            return process
+
+    def wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the end of a process; returns its exit code."""
+        exit_code = process.wait()
+        with self.lock:
+            self.processes.discard(process)
+        return exit_code
+
+    def stop(self, signum: int, kill: bool = False) -> None:
+        """Pass a signal on to all running tasks, start no more; kill: end them all at once."""
+        with self.lock:
+            self.signum = signum
+            for process in self.processes:
+                if kill and hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                elif kill:
+                    process.kill()
+                else:
+                    # Only to the process we started: `uv run` and `torchrun` pass it on themselves.
+                    process.send_signal(signum)
+
+
+def lock_log(log: BinaryIO) -> bool:
+    """Whether the run is ours alone; the child inherits the lock, so that it outlives a kill."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """The environment variables of a run that has so many threads."""
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if threads:  # the default of --torch-threads and --env-threads
+        variables.setdefault("OMP_NUM_THREADS", str(threads))
+    return variables
+
+
+def run_task(task: Task, children: Children) -> Result:
+    """Bring one task to its end: skip, resume or start it among the children, and wait for it."""
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with open(task.log, "ab") as log:
+        if not lock_log(log):
+            return Result("failed", "another process is already running this task")
+        folder, finished = find_run(task)
+        if finished:
+            return Result("skipped")
+        command = next_command(task, folder)
+        if not folder:
+            log.truncate(0)
+        log.write(f"$ {shlex.join(command)}\n".encode())
+        log.flush()
+        process = children.start(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment(task.threads),
+        )
+        if process is None:
+            return Result("stopped")
+        exit_code = children.wait(process)
+    seconds = time.monotonic() - started
+    finished = find_run(task)[1]
+    if finished and (exit_code == 0 or children.signum):
+        return Result("done", seconds=seconds)
+    if children.signum:
+        return Result("stopped", seconds=seconds)
+    reason = f"exit code {exit_code}" if exit_code else "exit code 0, but no finished run folder"
+    return Result("failed", reason, seconds)

@@ -1,0 +1,78 @@
+"""Stands in for a training script: keeps the contract of a run folder and learns nothing.
+
+What it does depends on the environment's name: Fail fails, Slow trains until it is stopped, Deaf
+trains on whatever signals come, Dishonest exits with 0 but leaves no agent. A file `let-go` beside
+the script makes Fail, Slow and Deaf end well, and so does --resume.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__)
+SIGNALS: list[int] = []
+
+
+def parse() -> argparse.Namespace:
+    """The flags that every training script has, and one of its own."""
+    parser = argparse.ArgumentParser()
+    for flag in ("--env-id", "--seed", "--runs-dir", "--resume", "--learning-rate"):
+        parser.add_argument(flag)
+    return parser.parse_args()
+
+
+def create_folder(args: argparse.Namespace) -> Path:
+    """The folder of a fresh run."""
+    name = f"{args.env_id.replace('/', '-')}__fake__{args.seed}__{time.time_ns()}"
+    folder = Path(args.runs_dir) / name
+    folder.mkdir(parents=True)
+    facts = {"script": HERE.name, "argv": sys.argv[1:], "args": {"env_id": args.env_id}}
+    (folder / "args.json").write_text(json.dumps(facts))
+    (folder / HERE.name).write_bytes(HERE.read_bytes())
+    return folder
+
+
+def train_until_stopped(folder: Path, deaf: bool) -> None:
+    """Exits like a script that was stopped; returns when it is let go."""
+    deadline = time.monotonic() + 60
+    while not HERE.with_name("let-go").exists():
+        if time.monotonic() > deadline:
+            sys.exit("nobody has ended this run")
+        time.sleep(0.01)
+        if SIGNALS and not deaf:
+            time.sleep(0.1)  # for a second signal, which would kill a real run
+            (folder / "signals.txt").write_text(str(len(SIGNALS)))
+            sys.exit(128 + SIGNALS[0])
+
+
+def main() -> None:
+    """Plays the part."""
+    args = parse()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _frame: SIGNALS.append(received))
+    if args.resume:
+        folder = Path(args.resume)
+        env_id = json.loads((folder / "args.json").read_text())["args"]["env_id"]
+    else:
+        folder = create_folder(args)
+        env_id = args.env_id
+    (folder / "checkpoint.pt").touch()
+    threads = os.environ.get("OMP_NUM_THREADS", "unset")
+    with open(folder / "starts.txt", "a") as file:
+        print(*sys.argv[1:], f"OMP={threads}", file=file)
+    print(" 42%  42.0 steps  1.00 steps/s  00:58 left, return 7.0, length 7", flush=True)
+    if env_id.startswith("Fail") and not HERE.with_name("let-go").exists():
+        print("\n".join(f"line {n}" for n in range(50)))
+        sys.exit("RuntimeError: the loss is not finite")
+    if env_id.startswith(("Slow", "Deaf")) and not args.resume:
+        train_until_stopped(folder, deaf=env_id.startswith("Deaf"))
+    if not env_id.startswith("Dishonest"):
+        (folder / "agent.pt").touch()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Curves and tables of benchmark/plot.py, from synthetic runs."""
+
+import csv
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.benchmark_runs import run_program
+from helpers.in_process import load_program
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+plot = load_program("plot.py")
+NOON = 1_790_000_000.0  # some wall-clock time
+
+
+def make_run(
+    runs_dir: Path,
+    env_id: str,
+    seed: int,
+    parts: list[dict],
+    finished: bool = True,
+    name: str = "ppo",
+    ended: str = "20261120-120000",
+    tag: str = "charts/episodic_return",
+) -> Path:
+    """A run folder with one event file for each part: start (s), purge_step, episodes, last step.
+
+    An episode is (step, seconds since the part's start, return).
+    """
+    folder = runs_dir / f"{env_id}__{name}__{seed}__{ended}"
+    folder.mkdir(parents=True)
+    facts = {
+        "script": f"{name.partition('-')[0]}.py",
+        "argv": ["--env-id", env_id, "--seed", str(seed)],
+        "args": {"env_id": env_id, "seed": seed, "gamma": 0.99},
+        "versions": {"python": "3.11.7", "torch": "2.13.0"},
+        "hardware": "cpu",
+    }
+    (folder / "args.json").write_text(json.dumps(facts))
+    (folder / "checkpoint.pt").touch()
+    if finished:
+        (folder / "agent.pt").touch()
+    for number, part in enumerate(parts):
+        begin = NOON + part["start"]
+        with pytest.MonkeyPatch.context() as patch:  # the file's first event has the time of day
+            patch.setattr(time, "time", lambda begin=begin: begin)
+            writer = SummaryWriter(
+                str(folder), purge_step=part.get("purge_step"), filename_suffix=f".{number}"
+            )
+        for step, seconds, value in part["episodes"]:
+            writer.add_scalar(tag, value, step, walltime=begin + seconds)
+        step, seconds = part["last"]
+        writer.add_scalar("charts/SPS", 100.0, step, walltime=begin + seconds)
+        writer.close()
+    return folder
+
+
+def episodes(values: np.ndarray, step: int = 10) -> list[tuple[int, float, float]]:
+    return [(step * (i + 1), 0.6 * (i + 1), float(value)) for i, value in enumerate(values)]
+
+
+def draw(runs_dir: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """The program, which must end well."""
+    done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *flags)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_writes_curves_scores_table_and_picture(tmp_path):
+    runs_dir, out = tmp_path / "runs", tmp_path / "out"
+    last = (5000, 300.0)
+    values = {seed: np.r_[np.full(400, 20.0), np.arange(100) + 100.0 * seed] for seed in (1, 2, 3)}
+    for seed, returns in values.items():
+        part = {"start": 0, "episodes": episodes(returns), "last": last}
+        make_run(runs_dir, "CartPole-v1", seed, [part])
+    part = {"start": 0, "episodes": episodes(np.full(7, -5.0), step=700), "last": last}
+    make_run(runs_dir, "Own-v0", 1, [part])
+    make_run(runs_dir, "Own-v0", 2, [part], finished=False)
+    (runs_dir / "logs").mkdir()
+
+    done = draw(runs_dir, out, "--name", "results")
+    assert "Own-v0__ppo__2__20261120-120000 is left out: not finished" in done.stderr
+
+    with open(out / "results_scores.csv") as file:
+        scores = list(csv.DictReader(file))
+    assert [(row["env_id"], row["seed"], float(row["score"])) for row in scores] == [
+        ("CartPole-v1", "1", 149.5),
+        ("CartPole-v1", "2", 249.5),
+        ("CartPole-v1", "3", 349.5),
+        ("Own-v0", "1", -5.0),
+    ]
+    assert scores[0]["steps"] == "5000" and scores[0]["minutes"] == "5.00"
+
+    with open(out / "results.csv") as file:
+        points = list(csv.DictReader(file))
+    curve = [row for row in points if row["env_id"] == "CartPole-v1" and row["seed"] == "2"]
+    assert len(curve) == 200
+    assert {row["env_id"] for row in points} == {"CartPole-v1", "Own-v0"}
+    middle = next(row for row in curve if row["global_step"] == "4500")  # 450 episodes
+    assert float(middle["return"]) == pytest.approx(values[2][350:450].mean(), abs=0.01)
+    assert float(middle["minutes"]) == pytest.approx(4.5, abs=0.001)
+    own = [row for row in points if row["env_id"] == "Own-v0"]
+    assert all(int(row["global_step"]) >= 700 for row in own), "no point before the first episode"
+
+    table = (out / "results.md").read_text()
+    assert "| environment | `ppo.py` | CleanRL | openai/baselines | steps | minutes |" in table
+    assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
+    assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
+    assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
+    assert "Left out, not finished: Own-v0 seed 2." in table
+    assert "Fewer than 100 episodes, all of them counted: Own-v0 seed 1 (7)." in table
+    assert "docs/rl-algorithms/ppo" in table
+
+    picture = (out / "results.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and 10_000 < len(picture) < 150_000
+    assert picture[25] == 3, "with a palette: a full benchmark stays below 150 kB"
+
+
+def test_other_programs_runs_are_shown_beside(tmp_path):
+    """At the steps of ours, wherever they ended; folders that are no runs are passed over."""
+    ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
+    part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
+    make_run(ours, "CartPole-v1", 1, [part])
+    for seed, steps in ((1, 6000), (2, 2000)):
+        part = {"start": 0, "episodes": episodes(np.arange(steps // 10)), "last": (steps, 360.0)}
+        (make_run(theirs, "CartPole-v1", seed, [part]) / "args.json").unlink()
+    (theirs / "notes").mkdir()
+    draw(ours, out, "--beside", f"Peer={theirs}")
+    table = (out / "ppo.md").read_text()
+    header = "| environment | `ppo.py` | Peer, run beside it | CleanRL | openai/baselines | steps |"
+    assert header in table
+    assert "| CartPole-v1 | 7.00 (1 seed) | 199.50 ± 70.71 (2 seeds) |" in table  # 249.5, 149.5
+    assert "CartPole-v1__ppo__2__20261120-120000 ended after 2,000 steps." in table
+    with open(out / "ppo_peer.csv") as file:
+        points = [row for row in csv.DictReader(file) if row["seed"] == "1"]
+    assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
+
+
+def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(tmp_path):
+    ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
+    part = {"start": 0, "episodes": episodes(np.full(200, 1300.0)), "last": (2000, 180.0)}
+    facts = {"name": "ppo_pettingzoo_ma_atari", "tag": "charts/episodic_length-player0"}
+    make_run(ours, "pong_v3", 1, [part], **facts)
+    part["episodes"] = episodes(np.full(200, 1200.0))
+    make_run(theirs, "pong_v3", 1, [part], tag=facts["tag"])
+    make_run(ours, "pong_v3", 2, [part], finished=False, name="ppo")  # another script's
+    silent = {"start": 0, "episodes": [], "last": (100, 9.0)}
+    make_run(ours, "CartPole-v1", 3, [silent], name="ppo")
+    draw(ours, out, "--beside", f"Peer={theirs}")
+    table = (out / "ppo_pettingzoo_ma_atari.md").read_text()
+    assert "| pong_v3 | 1300.00 (1 seed) | 1200.00 (1 seed) |" in table
+    assert "mean length of its last" in table and "eft out" not in table
+    for name in ("ppo_pettingzoo_ma_atari", "ppo_pettingzoo_ma_atari_peer"):
+        header, row, *_ = (out / f"{name}.csv").read_text().splitlines()
+        assert header.endswith(",minutes,length") and row.endswith("00.00")
+
+
+def test_the_newest_of_several_runs_counts(tmp_path, capsys):
+    part = {"start": 0, "episodes": episodes(np.full(9, 1.0)), "last": (90, 9.0)}
+    make_run(tmp_path, "A-v0", 1, [part], name="ppo-zz", ended="20260101-120000")
+    newest = make_run(tmp_path, "A-v0", 1, [part], name="ppo-a", ended="20260901-120000")
+    make_run(tmp_path, "A-v0", 1, [part], name="ppo-m", ended="20260501-120000")
+    assert [run.folder for run in plot.read_runs(tmp_path)[0]["A-v0"]] == [newest]
+    assert "zz__1__20260101-120000 is left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Peer", "a peer whose name takes half of the picture's width"])
+def test_legend_is_as_wide_as_the_picture_at_most(name, tmp_path):
+    part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (400_000, 60.0)}
+    run = make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
+    draw(run.parent, tmp_path / "out", "--beside", f"{name}={run.parent}")
+    with plot.Image.open(tmp_path / "out" / "ppo.png") as picture:
+        dark = np.array(picture.convert("L")) < 200
+    legend = np.flatnonzero(dark[-45:].any(0))  # its columns; the axes' labels are above
+    assert len(legend)
+    assert legend[0] > 3 and legend[-1] < dark.shape[1] - 3
+
+
+@pytest.mark.parametrize(("steps", "drawn"), [(5000, []), (400_000, [490.04, 497.54])])
+def test_scores_of_much_longer_runs_are_not_drawn(steps, drawn, tmp_path, monkeypatch):
+    """The published runs did 500,000 steps: 490.04 in CleanRL, 497.54 in baselines."""
+    part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (steps, 60.0)}
+    make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
+    found, axhline = set(), plot.plt.Axes.axhline
+
+    def spy(axes, y, **options):
+        found.add(y)
+        return axhline(axes, y, **options)
+
+    monkeypatch.setattr(plot.plt.Axes, "axhline", spy)
+    draw(tmp_path / "runs", tmp_path / "out")
+    assert sorted(found) == drawn
+    assert "497.54" in (tmp_path / "out" / "ppo.md").read_text()
+
+
+def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
+    first = {
+        "start": 0,
+        "episodes": [(100, 60.0, 1.0), (200, 120.0, 2.0), (300, 180.0, 3.0)],
+        "last": (300, 180.0),
+    }
+    second = {  # an hour later, from the checkpoint at step 200
+        "start": 3600,
+        "purge_step": 201,
+        "episodes": [(290, 60.0, 30.0), (390, 120.0, 40.0)],
+        "last": (400, 180.0),
+    }
+    folder = make_run(tmp_path, "CartPole-v1", 1, [first, second])
+    events = plot.read_events(folder)
+    found = [(episode.step, episode.score) for episode in events.episodes]
+    assert found == [(100, 1), (200, 2), (290, 30), (390, 40)]
+    assert [episode.minutes for episode in events.episodes] == pytest.approx([1, 2, 4, 5])
+    assert events.last_step == 400 and events.minutes == pytest.approx(6)
+    second["episodes"], second["last"] = [(230, 30.0, 30.0)], (240, 60.0)  # ends before the first
+    shorter = make_run(tmp_path / "shorter", "CartPole-v1", 1, [first, second])
+    assert plot.read_events(shorter).last_step == 240
+
+    accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
+    expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]
+    assert found == expected
+
+
+def test_rolling_mean_and_held_values():
+    x = np.random.default_rng(0).normal(size=250)
+    expected = [x[max(0, i - 99) : i + 1].mean() for i in range(250)]
+    assert np.allclose(plot.rolling_mean(x), expected)
+    held = plot.value_at(np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30]))
+    assert np.array_equal(held, [np.nan, 10, 20, 30], equal_nan=True)
+
+
+def test_confidence_is_students_interval():
+    mean, half = plot.confidence(np.array([[1.0], [2.0], [3.0]]))
+    assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
+
+
+@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside"])
+def test_plot_rejects_bad_input(case, tmp_path):
+    part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
+    runs_dir = tmp_path / "runs"
+    if case != "no folder":
+        folder = make_run(runs_dir, "A-v0", 1, [part], finished=case != "no finished run")
+    if case == "two scripts":
+        make_run(runs_dir, "A-v0", 2, [part])
+        facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
+        (folder / "args.json").write_text(facts)
+    out = tmp_path / "out"
+    more = ("--beside", "Peer") if case == "beside" else ()
+    done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *more)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and not out.exists()

@@ -1,0 +1,290 @@
+"""The benchmark runner, driven with a script that only pretends to train."""
+
+import fcntl
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from console import percent
+from helpers.benchmark_runs import FakeScript, starts, stops
+from helpers.command_line import finish
+from helpers.in_process import load_program, load_script, train
+from tasks import settings
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeScript:
+    return FakeScript(tmp_path)
+
+
+def stand_in(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell script that is found under this name before all others."""
+    folder.mkdir()
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    flags = ("--env-ids", "A-v0", "ns/B-v0", "--num-seeds", "2", "--start-seed", "5")
+    dry = fake.run(*flags, "--dry-run")
+    assert dry.returncode == 0 and len(dry.stdout.splitlines()) == 4 and not fake.run_folders()
+
+    first = fake.run(*flags, "--workers", "2")
+    assert first.returncode == 0, first.stderr
+    assert "4 runs: 4 done, 0 skipped, 0 failed" in first.stdout
+    folders = fake.run_folders()
+    assert sorted(starts(folder)[0] for folder in folders) == sorted(
+        f"--env-id {env_id} --seed {seed} --runs-dir {fake.runs_dir} OMP=1"
+        for env_id in ("A-v0", "ns/B-v0")
+        for seed in (5, 6)
+    )
+    logs = sorted(path.name for path in (fake.runs_dir / "logs").iterdir())
+    assert logs == ["A-v0__5.log", "A-v0__6.log", "ns-B-v0__5.log", "ns-B-v0__6.log"]
+
+    again = fake.run(*flags, "--runs-dir", f"{fake.runs_dir}/")
+    assert again.returncode == 0 and "0 done, 4 skipped, 0 failed" in again.stdout
+    assert fake.run_folders() == folders
+    assert all(len(starts(folder)) == 1 for folder in folders)
+    assert fake.run(*flags, "--dry-run").stdout.count("# finished: ") == 4
+
+    other = fake.run(*flags, command=f"{sys.executable} {fake.path} --learning-rate 0.1")
+    assert "4 done, 0 skipped" in other.stdout and len(fake.run_folders()) == 8
+    alone = [starts(folder)[0] for folder in set(fake.run_folders()) - set(folders)]
+    assert all("--learning-rate 0.1" in line and line.endswith("OMP=unset") for line in alone)
+
+
+def test_workers_share_the_cpus(fake, monkeypatch):
+    module = load_program("run.py")
+    monkeypatch.setattr(os, "cpu_count", lambda: 14)
+    for workers, threads in ((1, None), (4, 3), (20, 1)):
+        args = module.Args(command=f"python {fake.path}", env_ids=["A-v0"], workers=workers)
+        assert {task.threads for task in module.expand(args)} == {threads}
+
+
+def test_flags_of_one_environment_are_part_of_its_runs(fake):
+    """They are told apart from runs without them, found again and handed to no others."""
+    flags = ("--env-ids", "A-v0", "Slow-v0", "--num-seeds", "1", "--workers", "2")
+    more = ("--env-flags", "Slow-v0=--learning-rate 0.5")
+    process = fake.start(*flags, *more)
+    fake.wait_until_running(2)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 143
+    slow, plain = sorted(fake.run_folders(), key=lambda folder: "A-v0" in folder.name)
+    wanted = f"--env-id Slow-v0 --seed 1 --runs-dir {fake.runs_dir} OMP="
+    assert starts(slow)[0].startswith(f"--learning-rate 0.5 {wanted}")
+    assert "--learning-rate" not in starts(plain)[0]
+
+    resumed = fake.run(*flags, *more)
+    assert resumed.returncode == 0 and len(fake.run_folders()) == 2
+    assert starts(slow)[1].startswith(f"--learning-rate 0.5 --resume {slow}")
+    assert "2 skipped" in fake.run(*flags, *more).stdout
+
+    fake.let_go()
+    assert "1 done, 1 skipped" in fake.run(*flags).stdout, "of Slow-v0 without the flags"
+    narrowed = fake.run(*flags, *more, "--env-ids", "A-v0")
+    assert "1 runs: 0 done, 1 skipped" in narrowed.stdout
+    assert "note: no runs of Slow-v0: its --env-flags are not used" in narrowed.stderr
+
+
+def test_failing_run_is_loud_and_the_others_go_on(fake):
+    result = fake.run("--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
+    assert result.returncode == 1
+    assert "1 done, 0 skipped, 2 failed" in result.stdout
+    assert "FAILED   Fail-v0 seed 1: exit code 1" in result.stderr
+    assert "  | line 49\n  | RuntimeError: the loss is not finite" in result.stderr
+    assert "line 20\n" not in result.stderr, "only the tail of the log"
+    assert "Dishonest-v0 seed 1: exit code 0, but no finished run folder" in result.stderr
+
+
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "3", "--workers", "2")
+    process = fake.start(*flags)
+    fake.wait_until_running(2)
+    process.send_signal(signum)
+    code, output, _ = finish(process)
+    assert code == exit_code
+    assert "the same command again goes on" in output and "3 stopped" in output
+    cut_off = fake.run_folders()
+    assert len(cut_off) == 2, "the third run must not start"
+    assert [stops(folder) for folder in cut_off] == ["1", "1"]
+
+    fake.let_go()  # the third one is started afresh
+    fake.path.write_text(f"{fake.path.read_text()}# edited\n")
+    again = fake.run(*flags)
+    assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
+    assert again.stderr.count("was made by a different fake.py") == 2
+    for folder in cut_off:
+        first, second = starts(folder)
+        assert "--env-id Slow-v0" in first
+        assert second == f"--resume {folder} OMP=3", "the user's choice stays"
+        argv = json.loads((folder / "args.json").read_text())["argv"]
+        assert argv[:2] == ["--env-id", "Slow-v0"]
+    assert len(fake.run_folders()) == 3
+    assert "0 done, 3 skipped" in fake.run(*flags).stdout
+
+
+def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
+    flags = ("--env-ids", "Deaf-v0", "--num-seeds", "1")
+    process = fake.start(*flags)
+    assert process.stdout is not None
+    fake.wait_until_running(1)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().startswith("stopping")
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    assert "1 done" in fake.run(*flags).stdout
+    (folder,) = fake.run_folders()
+    assert len(starts(folder)) == 2
+
+
+def test_signal_during_the_answer_to_the_first_is_not_lost(fake, monkeypatch):
+    module = load_program("run.py")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest keeps its own handlers
+    signals = module.Signals()
+
+    def say(progress: object, text: str, error: bool = False) -> None:
+        signals.received.extend([signal.SIGINT] * text.startswith("stopping"))
+
+    def press() -> None:
+        fake.wait_until_running(1)
+        signals.received.append(signal.SIGINT)
+
+    monkeypatch.setattr(module, "Signals", lambda: signals)
+    monkeypatch.setattr(module.Progress, "say", say)
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    assert fake.run("--env-ids", "Deaf-v0", "--num-seeds", "1").returncode == 130
+    pressing.join()
+    assert len(signals.received) == 2
+    (folder,) = fake.run_folders()
+    assert not (folder / "agent.pt").exists(), "killed, not left to its end"
+
+
+def test_run_of_another_process_is_left_alone(fake):
+    log = fake.runs_dir / "logs" / "A-v0__1.log"
+    log.parent.mkdir(parents=True)
+    with open(log, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        result = fake.run("--env-ids", "A-v0", "--num-seeds", "1")
+    assert result.returncode == 1 and "already running" in result.stderr
+    assert not fake.run_folders()
+
+
+# ------ after the runs ------
+
+
+def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
+    """Once, when all are finished, in that order; --dry-run only says so."""
+    noted = tmp_path / "noted.txt"
+    stand_in(tmp_path / "bin", "uv", f'echo "uv $@" >> {noted}', monkeypatch)
+    then = f"echo {{env_id}} {{runs_dir}} >> {noted}"
+    flags = ("--num-seeds", "1", "--plot", str(tmp_path / "out"), "--then", then)
+    dry = fake.run("--env-ids", "A-v0", "ns/B-v0", *flags, "--dry-run")
+    commands = dry.stdout.splitlines()[2:]
+    plot = Path(load_program("run.py").__file__).with_name("plot.py")
+    drawing = f"uv run {plot} --runs-dir {fake.runs_dir} --out {tmp_path / 'out'}"
+    following = [f"echo {name} {fake.runs_dir} >> {noted}" for name in ("A-v0", "ns-B-v0")]
+    assert commands == [drawing, *following] and not noted.exists()
+
+    failed = fake.run("--env-ids", "A-v0", "Fail-v0", *flags)
+    assert failed.returncode == 1 and not noted.exists()
+    assert fake.run("--env-ids", "A-v0", "ns/B-v0", *flags).returncode == 0
+    lines = [drawing, f"A-v0 {fake.runs_dir}", f"ns-B-v0 {fake.runs_dir}"]
+    assert noted.read_text().splitlines() == lines
+
+
+def test_without_uv_this_python_draws(fake, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    dry = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--plot", "out", "--dry-run")
+    assert shlex.split(dry.stdout.splitlines()[1])[0] == sys.executable
+
+
+def test_what_fails_after_the_runs_is_told(fake, tmp_path):
+    flags = ("--num-seeds", "1", "--then", f"touch {tmp_path}/{{env_id}} && exit 3")
+    result = fake.run("--env-ids", "A-v0", "B-v0", *flags)
+    assert result.returncode == 1 and "2 done" in result.stdout
+    assert "exit 3: exit code 3" in result.stderr
+    assert (tmp_path / "A-v0").exists() and not (tmp_path / "B-v0").exists()
+
+
+# ------ input and output ------
+
+
+@pytest.mark.parametrize(
+    ("flags", "command", "message"),
+    [
+        ("--env-ids A-v0 --workers 0", "", "--workers must be at least 1"),
+        ("--env-ids A-v0 --num-seeds 0", "", "--num-seeds must be at least 1"),
+        ("--env-ids A-v0 --start-seed -1", "", "--start-seed must not be negative"),
+        ("--env-ids", "", "--env-ids is empty"),
+        ("--env-ids A-v0 A-v0", "", "twice"),
+        ("--env-ids A-v0", "python nowhere.py", "there is no file nowhere.py"),
+        ("--env-ids A-v0", "python", "names no .py script"),
+        ("--env-ids A-v0", "python 'fake.py", "No closing quotation"),
+        ("--env-ids A-v0", "no-such-program FAKE", "cannot run no-such-program"),
+        ("--env-ids A-v0", "python FAKE --seed=3", "must not contain --seed"),
+        ("--env-ids A-v0 --env-flags A-v0", "", "is not of the form"),
+        ("--env-ids A-v0 --env-flags A-v0=--a A-v0=--b", "", "names A-v0 twice"),
+        ("--env-ids A-v0 --env-flags 'A-v0=--runs_dir x'", "", "must not contain --runs-dir"),
+        ("--env-ids A-v0 --runs-dir FAKE", "", "--runs-dir: "),
+        ("--env-ids A-v0 --plot FAKE/results", "", "--plot: "),
+        ("--env-ids A-v0 --gpus 1", "", "--hours need --launcher slurm"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
+    words = shlex.split(flags.replace("FAKE", str(fake.path)))
+    command = command.replace("FAKE", str(fake.path)).replace("python", sys.executable)
+    refused = fake.run(*words, command=command)
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.startswith("error: ") and message in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert list(fake.folder.iterdir()) == [fake.path], "nothing is created"
+
+
+def test_settings_ignore_where_a_run_is_kept():
+    argv = ["--runs-dir=a", "--gamma", "0.9", "--resume", "b", "--runs_dir", "c", "--seed", "1"]
+    assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
+
+
+def test_runs_of_another_number_of_processes_are_other_runs(fake):
+    module = load_program("run.py")
+    folder = fake.runs_dir / "A-v0__fake__1__x"
+    folder.mkdir(parents=True)
+    (folder / "agent.pt").touch()
+    facts = {"script": "fake.py", "argv": ["--env-id", "A-v0", "--seed", "1"]}
+
+    def found(command: str) -> bool:
+        args = module.Args(command=command, env_ids=["A-v0"], runs_dir=fake.runs_dir)
+        return module.find_run(module.expand(args)[0])[1]
+
+    path = fake.path
+    two, four = (f"torchrun --nnodes=1 --nproc_per_node={n} {path}" for n in (2, 4))
+    (folder / "args.json").write_text(json.dumps(facts))
+    assert found(f"python {path}") and not found(two)
+    (folder / "args.json").write_text(json.dumps(facts | {"processes": "2"}))
+    assert found(two) and not found(four) and not found(f"python {path}")
+    assert found(f"torchrun --nproc-per-node 2 {path}")
+    assert found(f"torchrun --nnodes 1:2 --nproc-per-node gpu {path}"), "not known beforehand"
+
+
+def test_what_a_script_prints_is_understood(fake, tmp_path, capsys):
+    """The runner reads how far a run is."""
+    train(load_script("ppo.py"), tmp_path / "run", total_timesteps=1024)
+    printed = capsys.readouterr().out
+    module = load_program("run.py")
+    args = module.Args(f"python {fake.path}", env_ids=["A-v0"], runs_dir=fake.runs_dir)
+    task = module.expand(args)[0]
+    task.log.parent.mkdir(parents=True)
+    for shown, lines in (("  0%", 2), ("100%", None)):
+        task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
+        assert percent(task) == shown

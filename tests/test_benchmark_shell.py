@@ -1,0 +1,80 @@
+"""The shell scripts of benchmark/: one call of the runner each."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from helpers.benchmark_runs import BENCHMARK, run_program
+
+SCRIPTS = sorted(path.name for path in BENCHMARK.glob("*.sh"))
+# Notes its arguments, one a line, instead of running them.
+NOTE = """#!/bin/sh
+printf '%s\\n' "$@" >> "$NOTED"
+"""
+
+
+@pytest.fixture
+def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that runs a script with flags and returns what follows `uv run` in it."""
+    noted = tmp_path / "noted.txt"
+    uv = tmp_path / "uv"
+    uv.write_text(NOTE)
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("NOTED", str(noted))
+    monkeypatch.chdir(BENCHMARK.parent)
+
+    def run(script: str, *flags: str) -> list[str]:
+        noted.unlink(missing_ok=True)
+        words = ["bash", str(BENCHMARK / script), *flags]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and done.stdout == done.stderr == ""
+        uv_run, *words = noted.read_text().splitlines()
+        assert uv_run == "run" and words.count("benchmark/run.py") == 1, "one call"
+        return words
+
+    return run
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_path):
+    program, *words = handed_over(script, "--num-seeds", "1", "--dry-run")
+    assert program == "benchmark/run.py"
+    name = Path(script).stem
+    assert words[words.index("--runs-dir") + 1] == f"runs/benchmark/{name}"
+    runs = ("--runs-dir", str(tmp_path / "runs"))
+    done = run_program("run.py", *words, *runs)
+    assert done.returncode == 0 and done.stderr == ""
+    listed = done.stdout.splitlines()
+    training = [line for line in listed if "--env-id" in line]
+    following = [line for line in listed if "--env-id" not in line]
+    pattern = rf"uv run .*ppo/{name}\.py .*--env-id \S+ --seed 1 --runs-dir \S+"
+    assert training and all(re.fullmatch(pattern, line) for line in training)
+    assert following[0] == f"uv run {BENCHMARK}/plot.py {' '.join(runs)} --out docs/results"
+    assert all("ppo/league.py" in line for line in following[1:])
+    assert not (tmp_path / "runs").exists()
+
+    chosen = run_program("run.py", *words, *runs, "--env-ids", "A-v0").stdout.splitlines()
+    assert len([line for line in chosen if "--env-id A-v0 " in line]) == 1
+    assert len([line for line in chosen if "--env-id " in line]) == 1
+
+
+def test_lunar_lander_has_flags_of_its_own(handed_over, tmp_path):
+    words = handed_over("ppo.sh", "--num-seeds", "1", "--dry-run")[1:]
+    runs = ("--runs-dir", str(tmp_path / "runs"))
+    listed = run_program("run.py", *words, *runs).stdout.splitlines()
+    with_more = [line for line in listed if "--gamma 0.999" in line]
+    assert len(with_more) == 1 and "--env-id LunarLander-v3" in with_more[0]
+    chosen = run_program("run.py", *words, *runs, "--env-ids", "CartPole-v1")
+    assert "LunarLander" not in chosen.stdout and "--gamma" not in chosen.stdout
+
+
+def test_each_game_of_self_play_gets_its_league(handed_over):
+    words = handed_over("ppo_pettingzoo_ma_atari.sh", "--env-ids", "pong_v3", "--dry-run")[1:]
+    listed = run_program("run.py", *words).stdout.splitlines()
+    (league,) = (line.split() for line in listed if "league" in line)
+    folder = "runs/benchmark/ppo_pettingzoo_ma_atari"
+    assert league[:4] == ["uv", "run", "ppo/league.py", f"{folder}/pong_v3__*"]
+    assert league[4:] == ["--checkpoints", "5", "--out", f"{folder}/league_pong_v3"]
