@@ -1,6 +1,6 @@
 """ppo_procgen.py: the IMPALA-CNN, normalized rewards, same-step resets, levels.
 
-Here Procgen is the stand-in tests/envs/toy_procgen.py, but for the last tests: they run the script,
+Here Procgen is the stand-in in tests/envs/stand_ins/, but for the last tests: they run the script,
 and the real Procgen, in the script's own environment.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import procgen
 import pytest
 import torch
-import toy_procgen
 from helpers import command_line, newcomer
 from helpers.in_process import load_script, train
 from helpers.metadata import PYPROJECT, header
@@ -24,7 +24,6 @@ from moviepy import VideoFileClip
 from torch import Tensor, nn
 from torch.nn import functional
 
-sys.modules["procgen"] = toy_procgen  # what the script imports
 script = load_script("ppo_procgen.py")
 FILE = command_line.PPO / "ppo_procgen.py"
 SHORT = {"num_envs": 3, "num_steps": 16, "num_minibatches": 3, "update_epochs": 1, "gamma": 0.9}
@@ -208,16 +207,14 @@ def test_what_procgen_is_asked_for(tmp_path: Path):
     assert obs.shape == (4, *envs.single_observation_space.shape) == (4, 64, 64, 3)
     assert obs.dtype == envs.single_observation_space.dtype == np.uint8
     assert envs.single_action_space == gym.spaces.Discrete(15)
-    game = toy_procgen.made[-1]
+    game = procgen.made[-1]
     expected = flags | {"env_name": "coinrun", "num_threads": 2, "rand_seed": 7}
     assert game.num == 4 and game.options == expected
     make(tmp_path, env_threads=9).reset(seed=2**31 + 3)  # Procgen wants 31 bits
-    assert toy_procgen.made[-1].options["rand_seed"] == 3
-    assert toy_procgen.made[-1].options["num_threads"] == 4
+    assert procgen.made[-1].options["rand_seed"] == 3
+    assert procgen.made[-1].options["num_threads"] == 4
     defaults = {"env_name": "starpilot", "num_levels": 0, "start_level": 0}
-    assert (
-        toy_procgen.made[-1].options.items() >= (defaults | {"distribution_mode": "easy"}).items()
-    )
+    assert procgen.made[-1].options.items() >= (defaults | {"distribution_mode": "easy"}).items()
 
 
 def test_whole_episodes_are_reported(tmp_path: Path):
@@ -252,11 +249,11 @@ def test_evaluation_is_on_all_levels_and_on_those_of_the_training(
     num_levels: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     before, levels = (
-        len(toy_procgen.made),
+        len(procgen.made),
         {"num_levels": num_levels, "start_level": 7 * num_levels},
     )
     scalars = train(script, tmp_path, **SHORT, **levels, eval_episodes=12).scalars()
-    games = toy_procgen.made[before:]
+    games = procgen.made[before:]
     played = [(game.num, game.options["num_levels"], game.options["start_level"]) for game in games]
     everywhere = (1, 0, 0)
     if not num_levels:
@@ -374,14 +371,13 @@ needs_uv = pytest.mark.skipif(
 )
 
 
-# What Procgen answers, as far as it has to be the same in the stand-in. argv: the module's name,
-# and where it may be.
+# What Procgen answers, as far as it has to be the same in the stand-in. argv: where to look
+# for it first.
 DESCRIBE = """
-import importlib, json, sys, types
-sys.path.extend(sys.argv[2:])
+import json, sys, types
+sys.path[:0] = sys.argv[1:]
 sys.modules["gym.envs.registration"] = types.SimpleNamespace(register=lambda **_: None)
-import numpy as np
-procgen = importlib.import_module(sys.argv[1])
+import numpy as np, procgen
 make = lambda seed, **options: procgen.ProcgenGym3Env(
     *(4, "starpilot"), num_levels=3, start_level=5, distribution_mode="easy", num_threads=1,
     rand_seed=seed)
@@ -409,8 +405,8 @@ print(json.dumps(told))
 def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
     newcomer.run("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
     python = newcomer.run("uv", "python", "find", "--script", FILE, cwd=tmp_path).stdout.strip()
-    real = newcomer.run(python, "-c", DESCRIBE, "procgen", cwd=tmp_path)
-    stand_in = newcomer.run(python, "-c", DESCRIBE, "toy_procgen", command_line.ENVS, cwd=tmp_path)
+    real = newcomer.run(python, "-c", DESCRIBE, cwd=tmp_path)
+    stand_in = newcomer.run(python, "-c", DESCRIBE, command_line.STAND_INS, cwd=tmp_path)
     assert real.returncode == 0, real.stderr
     assert json.loads(real.stdout) == json.loads(stand_in.stdout), stand_in.stderr
 

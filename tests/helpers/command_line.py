@@ -22,6 +22,7 @@ from helpers.in_process import events
 from helpers.warm_processes import WarmCommand
 
 ENVS = Path(__file__).resolve().parents[1] / "envs"
+STAND_INS = ENVS / "stand_ins"  # for packages that do not run everywhere
 PPO = ENVS.parents[1] / "ppo"
 SCRIPT = Path(os.environ.get("PPO_SCRIPT", PPO / "ppo.py")).resolve()
 EVALUATE = PPO / "evaluate.py"
@@ -42,7 +43,8 @@ class CommandRun:
 def environment(home: Path, **changes: str) -> dict[str, str]:
     """The variables of this process, with tests/envs importable, `home` as home and `changes`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "RANK", "PYTEST"))}
-    paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "PYTHONPATH": str(ENVS)}
+    paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
+    paths["PYTHONPATH"] = f"{ENVS}{os.pathsep}{STAND_INS}"
     return kept | paths | {"CUDA_VISIBLE_DEVICES": ""} | changes
 
 
