@@ -129,7 +129,7 @@ class EnvPool:
 
     def film(self, over: bool) -> None:
         """Takes a frame of the first environment's game, and writes the film if it is over."""
-        if self.games % self.args.video_every == 0:
+        if self.games % self.args.video_every == 0 and len(self.frames) < LONGEST_FILM:
             self.frames += [*self.pool.render(0)]
         if over and self.frames:
             folder = str(self.videos)
@@ -331,7 +331,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     global_step = checkpoint.get("global_step", 0)
     run = Run(args, run_dir, checkpoint)
     save_if_due(run, agent, optimizer, iterations_done, global_step)
-    compute_gradient = compiled(backward) if args.compile else backward
+    compute_gradient = compiled(backward, device) if args.compile else backward
 
     # ------ storage: row t holds what was seen and done at step t and what came of it ------
     shape = (args.num_steps, args.num_envs)  # the first dimensions of all arrays below
@@ -405,6 +405,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
+import errno
 import json
 import os
 import shutil
@@ -439,6 +440,7 @@ MACHINE_FLAGS = (
     "backend",
     "timeout",
 )
+LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
 
 
@@ -448,7 +450,7 @@ class ProgressLines(tqdm):
     @staticmethod
     def status_printer(file: Any) -> Any:
         """Returns the function that shows the progress."""
-        return lambda line: print(line, file=file, flush=True)
+        return say
 
 
 class Run:
@@ -477,8 +479,9 @@ class Run:
             return
         if not checkpoint:
             describe_run(args, folder)
+        lock(folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        print(f"run folder: {folder}", flush=True)
+        say(f"run folder: {folder}")
         if args.track:
             start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
@@ -580,16 +583,39 @@ class Run:
     def finish(self, results: dict[str, Array]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         self.progress.close()
-        print(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
                 shown = name.removeprefix("episodic_")
-                print(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+                say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
         shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
+
+
+def say(line: str) -> None:
+    """Prints a line; ends the program if nobody reads on, as in `python ppo.py | head -1`."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # The interpreter prints what is left when it ends: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + 13)  # 13: SIGPIPE
+
+
+def lock(folder: Path) -> None:
+    """Keeps a run folder for this process until it ends; refuses one that another process has."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder / "args.json", os.O_RDWR)  # stays open, and with it the lock
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        refuse(f"{folder}: another process is writing this run")
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        pass
 
 
 def describe_run(args: Args, folder: Path) -> None:
@@ -661,7 +687,8 @@ def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: in
     }
     # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
     aside = run.folder / "checkpoint.tmp"
-    torch.save(state, aside)
+    with open(aside, "wb") as file:
+        torch.save(state, file)
     run.writer.flush()
     os.replace(aside, run.folder / "checkpoint.pt")
     return True
@@ -703,17 +730,37 @@ def setup_torch(args: Args) -> torch.device:
     return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
 
 
-def compiled(function: Any) -> Any:
+def compiled(function: Any, device: torch.device) -> Any:
     """torch.compile, with the backward pass as a part of the graph."""
     torch._dynamo.config.trace_autograd_ops = True
     # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
-    on_cpu = not torch.cuda.is_initialized()
-    return torch.compile(function, options={"cpp_wrapper": on_cpu})
+    return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
+
+
+def from_zero(env: gym.Env) -> gym.Env:
+    """The environment with actions that are counted from 0, also where its own are not."""
+    space: Any = env.action_space
+    start = getattr(space, "start", 0)
+    if not np.any(start):
+        return env
+    counted = type(space)(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec)
+    return gym.wrappers.TransformAction(env, lambda action: action + start, counted)
 
 
 def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
     """Zeros for `shape` elements of a space: (*shape, *space.shape), of the space's type."""
     return np.zeros((*shape, *space.shape), space.dtype)
+
+
+class Film(gym.wrappers.RecordVideo):
+    """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def step(self, action: Any) -> Any:
+        """Takes the step and its frame."""
+        result = super().step(action)
+        if len(self.recorded_frames) >= LONGEST_FILM:
+            self.stop_recording()
+        return result
 
 
 def video_folder(run_dir: Path) -> Path:
@@ -736,8 +783,6 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
-    if np.any(getattr(action_space, "start", 0)):
-        refuse(f"{args.env_id} acts in {action_space}, this script needs actions that start at 0")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
@@ -834,7 +879,14 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    return train(args, Path(args.resume) if args.resume else folder, checkpoint)
+    if args.resume:
+        folder = Path(args.resume)
+    try:
+        return train(args, folder, checkpoint)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class EnvPool:
 
     def film(self, handle: Array, over: Array) -> Array:
         """Takes a frame of the first environment's game, and writes the film if it is over."""
-        if self.games % self.args.video_every == 0:
+        if self.games % self.args.video_every == 0 and len(self.frames) < LONGEST_FILM:
             self.frames += [*self.pool.render(0)]
         if over and self.frames:
             folder = str(self.videos)
@@ -156,6 +156,8 @@ def make_envs(args: Args, videos: Path) -> EnvPool:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
+    if sys.platform != "linux":
+        refuse("EnvPool has compiled steps on Linux alone, see ppo_atari_envpool.py")
     known = envpool.list_all_envs()
     if args.env_id not in known:
         near = get_close_matches(args.env_id, known) or known
@@ -455,6 +457,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
+import errno
 import json
 import os
 import shutil
@@ -481,6 +484,7 @@ SCRIPT_FOR = {  # by space of actions
 }
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
+LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
 
 
@@ -490,7 +494,7 @@ class ProgressLines(tqdm):
     @staticmethod
     def status_printer(file: Any) -> Any:
         """Returns the function that shows the progress."""
-        return lambda line: print(line, file=file, flush=True)
+        return say
 
 
 class Run:
@@ -515,8 +519,9 @@ class Run:
             signal.signal(signum, self.on_signal)
         if not checkpoint:
             describe_run(args, folder)
+        lock(folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        print(f"run folder: {folder}", flush=True)
+        say(f"run folder: {folder}")
         if args.track:
             start_wandb(args, folder)
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
@@ -633,16 +638,39 @@ class Run:
     def finish(self, results: dict[str, Any]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         self.progress.close()
-        print(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
                 shown = name.removeprefix("episodic_")
-                print(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+                say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
         shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
+
+
+def say(line: str) -> None:
+    """Prints a line; ends the program if nobody reads on, as in `python ppo.py | head -1`."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # The interpreter prints what is left when it ends: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + 13)  # 13: SIGPIPE
+
+
+def lock(folder: Path) -> None:
+    """Keeps a run folder for this process until it ends; refuses one that another process has."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder / "args.json", os.O_RDWR)  # stays open, and with it the lock
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        refuse(f"{folder}: another process is writing this run")
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        pass
 
 
 def describe_run(args: Args, folder: Path) -> None:
@@ -733,7 +761,7 @@ def with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
 
 def setup_jax(args: Args) -> jax.Device:
     """Sets determinism and the default device: the one that is meant by --device and --cuda."""
-    flag = "--xla_gpu_deterministic_ops=true"
+    flag = "--xla_gpu_exclude_nondeterministic_ops=true"  # which leaves autotuning on
     if args.torch_deterministic and flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     if args.device == "cpu" or (args.device == "auto" and not args.cuda):
@@ -765,8 +793,6 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
-    if np.any(getattr(action_space, "start", 0)):
-        refuse(f"{args.env_id} acts in {action_space}, this script needs actions that start at 0")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
@@ -860,7 +886,14 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    return train(args, Path(args.resume) if args.resume else folder, checkpoint)
+    if args.resume:
+        folder = Path(args.resume)
+    try:
+        return train(args, folder, checkpoint)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
 
 
 if __name__ == "__main__":

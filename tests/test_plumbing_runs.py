@@ -241,6 +241,47 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
     assert {path.name for path in folder.glob("*.tmp")} <= {"checkpoint.tmp"}
 
 
+# ------ a folder that others write, a full disk, nobody who reads ------
+def test_run_that_another_process_writes_is_refused(tmp_path: Path) -> None:
+    process = start_command(*ENDLESS, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    done = run_command("--resume", folder, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"{SCRIPT.name}: {folder}: another process is writing this run\n"
+    assert done.stdout == ""
+    process.kill()
+    finish(process)
+    step = checkpoint(folder)["global_step"] + 512
+    resume_command(folder, "--total-timesteps", step, "--eval-episodes", 0, cwd=tmp_path)
+
+
+def test_full_disk_ends_the_run_with_a_line(tmp_path: Path) -> None:
+    """The next checkpoint goes to a device that is always full; the last one stays."""
+    before, _ = interrupted_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    (folder / "checkpoint.tmp").symlink_to("/dev/full")
+    last = (folder / "checkpoint.pt").read_bytes()
+    done = run_command("--resume", folder, cwd=tmp_path)
+    assert done.returncode == 1
+    told = f"the disk is full; when there is space, --resume {folder} goes on\n"
+    assert done.stderr == f"{SCRIPT.name}: {told}"
+    assert (folder / "checkpoint.pt").read_bytes() == last
+    (folder / "checkpoint.tmp").unlink()
+    resume_command(folder, "--eval-episodes", 0, cwd=tmp_path)
+
+
+def test_run_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    """As with `python ppo.py | head -1`."""
+    process = start_command("--num-envs", 1, *ENDLESS, cwd=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("run folder: ")
+    process.stdout.close()
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
 # ------ resuming ------
 
 
@@ -354,15 +395,13 @@ def test_random_state_of_gpus_is_kept_where_they_are_used(
     assert len(given) == available
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-def test_compiling_for_a_gpu_does_without_the_cuda_toolkit(
-    gpu: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_only_for_the_cpu_is_compiled_to_cpp(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For CUDA it would need the CUDA toolkit, for MPS there is no such wrapper."""
     asked: list[dict] = []
     monkeypatch.setattr(torch, "compile", lambda function, options: asked.append(options))
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: gpu)
-    load_script("ppo.py").compiled(print)
-    assert asked == [{"cpp_wrapper": not gpu}]
+    load_script("ppo.py").compiled(print, torch.device(device))
+    assert asked == [{"cpp_wrapper": device == "cpu"}]
 
 
 def test_every_process_of_a_launcher_keeps_its_own_run(tmp_path: Path) -> None:

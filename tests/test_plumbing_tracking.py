@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.command_line import CommandRun, checkpoint, curve, events, train_command
+from helpers.in_process import load_script, train
 from moviepy import VideoFileClip
 from wandb.proto.wandb_internal_pb2 import Record
 
@@ -129,6 +130,24 @@ def test_films_can_be_played(tracked: CommandRun) -> None:
         assert len(frames) > 5
         assert frames[0].shape == (400, 600, 3)
         assert any(np.any(frame != frames[0]) for frame in frames)
+
+
+def test_long_episodes_are_filmed_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Their frames would fill the memory."""
+    script = load_script("ppo.py")
+    monkeypatch.setattr(script, "LONGEST_FILM", 12)
+    flags = {"num_envs": 2, "num_steps": 64, "total_timesteps": 256}
+    run = train(script, tmp_path, **flags, capture_video=True, video_every=1)
+    films = list(run.folder.glob("videos/*/*.mp4"))
+    counts = []
+    for film in films:
+        with VideoFileClip(str(film)) as clip:
+            counts.append(clip.n_frames)
+    assert len(films) >= 4
+    assert max(counts) == 12
+    assert min(counts) >= 8  # an episode of CartPole lasts that long
 
 
 def test_every_nth_episode_is_filmed(tracked: CommandRun) -> None:

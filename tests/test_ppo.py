@@ -109,6 +109,17 @@ def test_environments_are_stepped_side_by_side_and_reset_on_the_next_step(tmp_pa
     envs.close()
 
 
+def test_actions_may_be_counted_from_another_number(tmp_path: Path):
+    """Gymnasium's `start` of a space is an offset: the policy has as many actions as there are."""
+    flags = {"num_envs": 4, "num_steps": 64, "total_timesteps": 4096, "learning_rate": 0.01}
+    run = train(ppo, tmp_path, env_id="clockwork:FromFive-v0", **flags, eval_episodes=5)
+    assert run.agent().actor[-1].out_features == 2
+    returns = [value for _, value in run.scalars()["charts/episodic_return"]]
+    assert np.mean(returns[:20]) < 5
+    assert np.mean(returns[-20:]) > 6  # of 7: it has learned that 6 is better than 5
+    assert run.scalars()["eval/episodic_return"][0][1] > 6
+
+
 def test_environment_needs_no_render_mode(tmp_path: Path):
     """What nobody films need not be able to be filmed, and may take no such argument."""
     envs = ppo.make_envs(ppo.Args(env_id="clockwork:Plain-v0"), tmp_path)

@@ -5,6 +5,7 @@ in place of the gradient: known functions, which compile in no time.
 """
 
 import dataclasses
+import os
 import pickle
 import re
 import shutil
@@ -628,6 +629,28 @@ def test_bad_input_is_refused_in_one_line(
         lines = [line for line in stderr.splitlines() if line.startswith("ppo_atari_envpool_xla")]
         assert len(lines) == 1 and "Traceback" not in stderr
         assert re.search(message, lines[0]), lines[0]
+
+
+def test_systems_without_compiled_steps_are_told_another_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.platform", "darwin")
+    for script in SCRIPTS:
+        with pytest.raises(SystemExit) as refused:
+            script.check(script.Args())
+        assert refused.value.code == 2
+        told = "EnvPool has compiled steps on Linux alone, see ppo_atari_envpool.py\n"
+        assert capsys.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_determinism_leaves_autotuning_on(asked: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_given=1")
+    for script in SCRIPTS:
+        monkeypatch.setenv("XLA_FLAGS", "--xla_given=1")
+        script.setup_jax(script.Args(torch_deterministic=asked, device="cpu"))
+        ours = " --xla_gpu_exclude_nondeterministic_ops=true" if asked else ""
+        assert os.environ["XLA_FLAGS"] == f"--xla_given=1{ours}"
 
 
 class BoobyTrap:

@@ -29,7 +29,7 @@ FAMILY: dict[str, Script] = {
     # Statistics of observations and rewards that are saved, frozen in evaluation and unaffected by
     # reset rows take 24 lines here; Gymnasium's wrappers would take 4 and do none of that. RPO
     # takes 5 and dm_control 4.
-    "ppo_continuous_action.py": Script("ppo.py", (21, 57), extras=("mujoco", "dm_control")),
+    "ppo_continuous_action.py": Script("ppo.py", (22, 58), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script("ppo.py", (8, 68), extras=("microrts",)),
     # 52 lines find and check the masks: those that an environment gives are not all alike. The mask

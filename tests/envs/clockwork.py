@@ -71,6 +71,19 @@ class DictObservation(Clockwork):
         self.observation_space = gym.spaces.Dict({"state": self.observation_space})
 
 
+class FromFive(Clockwork):
+    """Its actions are 5 and 6."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = gym.spaces.Discrete(2, start=5)
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        observation, _, terminated, truncated, info = super().step(action - 5)
+        return observation, float(action == 6), terminated, truncated, info
+
+
 class MultiDiscreteAction(Clockwork):
     """Takes two actions at once."""
 
@@ -100,6 +113,7 @@ ENVS = (
     NanReward,
     NanObservation,
     DictObservation,
+    FromFive,
     MultiDiscreteAction,
     DictAction,
     Broken,
