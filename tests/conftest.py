@@ -13,6 +13,8 @@ SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
     config.left_out = Counter[str]()
+    # OpenMP's threads spin while they wait; several tests run at once and need the CPUs.
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     # What JAX has compiled is kept, for the processes of this session and for the next session.
     cache = getattr(config, "cache", None)
     if cache is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:

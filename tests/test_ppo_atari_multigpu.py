@@ -260,7 +260,7 @@ def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Pat
         wait_for_training(tmp_path, processes)
         os.kill(processes[1].pid, signum)
         for process in processes:
-            process.join(20)
+            process.join(10)
             assert process.exitcode == 0, "does not stop, or fails"
     for rank in range(2):
         result = torch.load(tmp_path / f"result{rank}.pt", weights_only=False)

@@ -42,7 +42,8 @@ class CommandRun:
 
 def environment(home: Path, **changes: str) -> dict[str, str]:
     """The variables of this process, with tests/envs importable, `home` as home and `changes`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "RANK", "PYTEST"))}
+    left_out = ("WANDB_", "RANK", "PYTEST", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     paths = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
     paths["PYTHONPATH"] = f"{ENVS}{os.pathsep}{STAND_INS}"
     return kept | paths | {"CUDA_VISIBLE_DEVICES": ""} | changes

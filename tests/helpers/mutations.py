@@ -61,8 +61,10 @@ def run_pytest(script: Path, output: Path, selection: list[str]) -> None:
     os.chdir(TESTS.parent)
     files = sorted({f"tests/{item.split(' ', 1)[0]}" for item in selection})
     names = " or ".join(sorted(item.split(" ", 1)[1] for item in selection))
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-    options += ["-o", "addopts="]  # pyproject.toml asks for xdist
+    # No plugins, and no search for garbage at the end: those would take longer than the tests.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+    options += ["-m", "not slow", "-o", "addopts="]  # pyproject.toml asks for xdist
     sys.exit(pytest.main([*options, *files, "-k", names]))
 
 

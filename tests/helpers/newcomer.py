@@ -13,7 +13,7 @@ needs_uv = pytest.mark.skipif(not shutil.which("uv"), reason="uv is not installe
 
 def environment() -> dict[str, str]:
     """The variables of this process without those that lead to its packages, and without GPUs."""
-    ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PYTHON")
+    ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "UV_PYTHON")
     kept = {k: v for k, v in os.environ.items() if k not in ours and not k.startswith("WANDB_")}
     return kept | {"CUDA_VISIBLE_DEVICES": ""}
 

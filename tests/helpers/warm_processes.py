@@ -24,7 +24,8 @@ from weakref import WeakSet
 
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
 SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
-SLOW += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax"
+SLOW += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax scipy.linalg"
+SLOW += " helpers.frozen"  # the last one
 
 
 @functools.cache
