@@ -17,11 +17,16 @@ Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-
 """
 
 import ctypes
+import os
 import random
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+# Set before torch is imported: its threads wait for each other spinning, and where other programs
+# want the CPUs, too, all of them crawl; after so many turns they sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import ale_py
 import cv2

@@ -27,6 +27,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+# Set before torch is imported: its threads wait for each other spinning, and where other programs
+# want the CPUs, too, all of them crawl; after so many turns they sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
 import envpool
 import gymnasium as gym
 import numpy as np
@@ -170,8 +174,6 @@ def check_envs(args: Args) -> None:
     if args.env_id not in known:
         near = get_close_matches(args.env_id, known) or known
         refuse(f"EnvPool has no {args.env_id}; it has {', '.join(near)}"[:300])
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
-    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if args.timeout < 1:
         refuse("--timeout starts at 1")
     if args.backend == "nccl" and backend(args) == "gloo":
@@ -180,6 +182,10 @@ def check_envs(args: Args) -> None:
         refuse(f"--device-ids: not for --device {args.device}")
     if not set(gpus(args)) <= set(range(torch.cuda.device_count())):
         refuse(f"--device-ids: there are {torch.cuda.device_count()} GPUs, the first one is 0")
+    if gpus(args):
+        torch.cuda.set_device(device_of_process(args))  # else all would use some of the first one
+    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if envs.single_observation_space.shape != (4, 84, 84):
         refuse(f"{args.env_id} is not an Atari game, see ppo.py")
     if args.env_threads < 1:
@@ -196,7 +202,10 @@ def gpus(args: Args) -> list[int]:
 
 def backend(args: Args) -> str:
     """What carries messages between processes; NCCL if no two of them have the same GPU."""
-    alone = len(set(gpus(args)[:LOCAL_WORLD_SIZE])) == LOCAL_WORLD_SIZE
+    own = gpus(args)
+    alone = len(set(own[:LOCAL_WORLD_SIZE])) == LOCAL_WORLD_SIZE
+    # Where each process sees one GPU, as SLURM's tasks do, it may be its own: then --backend says.
+    alone |= len(own) == 1 and args.backend == "nccl"
     return "cpu:gloo,cuda:nccl" if alone and args.backend != "gloo" else "gloo"
 
 

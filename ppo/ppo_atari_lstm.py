@@ -17,12 +17,17 @@ Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-
 """
 
 import ctypes
+import os
 import random
 import sys
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+# Set before torch is imported: its threads wait for each other spinning, and where other programs
+# want the CPUs, too, all of them crawl; after so many turns they sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import ale_py
 import cv2
@@ -302,8 +307,9 @@ def backward(
     agent: Agent, batch: dict, mb_inds: Tensor, state: Tensor, args: Args
 ) -> dict[str, Tensor]:
     """Leaves the clipped gradient of a minibatch in the agent's parameters; returns statistics."""
-    mb = {name: rows[mb_inds] for name, rows in batch.items()}
-    starts = mb["starts"].view(args.num_steps, -1)
+    starts = batch["starts"][mb_inds].view(args.num_steps, -1)
+    mb_inds = mb_inds.to(batch["obs"].device)  # once, not for each of the tensors below
+    mb = {name: rows[mb_inds] for name, rows in batch.items() if name != "starts"}
     x, _ = agent.features(mb["obs"], state, starts)  # [lstm-5] reconstruct states in training
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)

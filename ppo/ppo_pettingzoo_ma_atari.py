@@ -25,6 +25,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+# Set before torch is imported: its threads wait for each other spinning, and where other programs
+# want the CPUs, too, all of them crawl; after so many turns they sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
 import ale_py
 import gymnasium as gym
 import numpy as np

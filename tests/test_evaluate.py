@@ -1,5 +1,6 @@
 """evaluate.py, as a user runs it: on finished, unfinished, foreign and malicious runs."""
 
+import inspect
 import json
 import os
 import re
@@ -21,6 +22,8 @@ from helpers.command_line import (
     run_command,
     train_command,
 )
+from helpers.in_process import load_script
+from helpers.in_process import train as train_here
 from moviepy import VideoFileClip
 
 
@@ -64,6 +67,40 @@ def test_greedy_actions_are_not_sampled(copied: Path, tmp_path: Path) -> None:
     first = evaluate(copied, *args, "--seed", 5, cwd=tmp_path)
     assert evaluate(copied, *args, "--seed", 5, cwd=tmp_path) == first
     assert evaluate(copied, "--episodes", 3, "--seed", 5, cwd=tmp_path)[0] != first[0]
+
+
+# Small environments; scripts that are not named share their evaluation with one that is.
+EVALUATED = {
+    "ppo.py": {"env_id": "clockwork:Clockwork-v0"},
+    "ppo_continuous_action.py": {"env_id": "continuous:Target-v0", "num_minibatches": 4},
+    "ppo_multidiscrete_mask.py": {"env_id": "levers:Levers-v0"},
+    "ppo_atari_lstm.py": {"env_id": "arcade:Short-v0", "num_envs": 4},
+    "ppo_pettingzoo_ma_atari.py": {"env_id": "toy_v0"},
+    "ppo_procgen.py": {"env_id": "starpilot"},
+}
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_a_run_is_evaluated_with_sampled_actions(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in training, and not with the most probable ones."""
+    if "pettingzoo" in name:
+        import toy_game  # noqa: F401  # registers it
+    script, asked = load_script(name), []
+    get_action = script.Agent.get_action
+
+    def spy(*args: Any, **flags: Any) -> Any:
+        asked.append(inspect.signature(get_action).bind(*args, **flags).arguments.get("greedy"))
+        return get_action(*args, **flags)
+
+    monkeypatch.setattr(script.Agent, "get_action", spy)
+    flags = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
+    flags |= EVALUATED[name] | {"eval_episodes": 2}
+    flags["total_timesteps"] = flags["num_envs"] * 8
+    train_here(script, tmp_path, **flags)
+    assert len(asked) > 8
+    assert not any(asked)
 
 
 @pytest.mark.parametrize("name", ["", "checkpoint.pt"])

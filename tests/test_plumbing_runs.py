@@ -1,5 +1,6 @@
 """The run folder, --resume, and runs that are stopped: politely, twice, or by kill -9."""
 
+import errno
 import filecmp
 import json
 import os
@@ -253,6 +254,27 @@ def test_run_that_another_process_writes_is_refused(tmp_path: Path) -> None:
     finish(process)
     step = checkpoint(folder)["global_step"] + 512
     resume_command(folder, "--total-timesteps", step, "--eval-episodes", 0, cwd=tmp_path)
+
+
+def test_checkpoints_are_written_aside_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A write that fails halfway leaves the last one whole; what is not renamed is not written."""
+    script, save, written = load_script("ppo.py"), torch.save, []
+
+    def spy(state: Any, file: Any) -> None:
+        written.append(Path(file.name).name)
+        if len(written) == 3:
+            file.write(b"half of it")
+            raise OSError(errno.EIO, "failed")
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", spy)
+    args = script.Args(total_timesteps=4096, checkpoint_every=1, eval_episodes=0)
+    with pytest.raises(OSError, match="failed"):
+        script.train(args, tmp_path, {})
+    assert written == ["checkpoint.tmp"] * 3
+    assert script.load_checkpoint(tmp_path / "checkpoint.pt")["iteration"] == 1
 
 
 def test_full_disk_ends_the_run_with_a_line(tmp_path: Path) -> None:

@@ -399,14 +399,15 @@ def test_probe_time_limit(tmp_path: Path):
     assert values(solve("TimeLimit", tmp_path, gamma=0.5), 0) == pytest.approx([2], abs=0.05)
 
 
+# ------ learning ------
 @pytest.mark.slow("learning")
 def test_cartpole(tmp_path: Path):
-    """The last 100 episodes of a short run, out of 500 at most.
+    """The last 50 episodes of a short run, out of 500 at most.
 
-    With these flags seeds 1 to 5 ended between 459 and 500 after 100,000 steps.
+    With these flags seeds 1, 2 and 3 ended at 388, 475 and 487.
     """
-    flags = {"learning_rate": 1.5e-3, "gamma": 0.98, "total_timesteps": 120_000}
-    run = train(ppo, tmp_path, env_id="CartPole-v1", seed=1, **flags)
+    flags = {"learning_rate": 2.5e-3, "gamma": 0.98, "num_envs": 8, "num_steps": 32}
+    run = train(ppo, tmp_path, env_id="CartPole-v1", total_timesteps=50_000, **flags)
     returns = [value for _, value in run.scalars()["charts/episodic_return"]]
     assert np.mean(returns[:20]) < 50  # it had something to learn
-    assert np.mean(returns[-100:]) > 400
+    assert np.mean(returns[-50:]) > 300

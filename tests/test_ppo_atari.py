@@ -1,5 +1,6 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_script, train
+from helpers.in_process import load_file, load_script, train
+from helpers.strides import watch_strides
 from torch import nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
@@ -145,6 +147,33 @@ def test_life_is_an_episode_and_the_game_goes_on():
     assert len(game.actions) == 2 and game.actions[0][10] == game.actions[0][20] == 0
 
 
+def test_no_lives_left_is_not_yet_the_end():
+    """Qbert shows zero lives some frames before a game is over: they still belong to it."""
+
+    class Qbert(Game):
+        def answer(self) -> tuple[np.ndarray, dict]:
+            obs, _ = super().answer()
+            return obs, {"lives": 3 - (self.t >= 10) - (self.t >= 20) - (self.t >= 30)}
+
+    env = script.EpisodicLife(Qbert())
+    env.reset(seed=0)
+    ends = []
+    for _ in range(3):
+        while not env.step(2)[2]:
+            pass
+        ends.append(env.unwrapped.t)
+        env.reset()
+    assert ends == [10, 20, 40]
+
+
+def test_rewards_are_clipped_both_ways(tmp_path: Path):
+    """To their sign."""
+    envs = script.make_envs(script.Args(env_id="arcade:Paying-v0", num_envs=1), tmp_path)
+    envs.reset(seed=0)
+    rewards = [float(envs.step(np.array([action]))[1][0]) for action in (0, 1, 2)]
+    assert rewards == [0, 1, -1]
+
+
 def test_life_that_the_no_op_ends_is_a_new_game():
     game = Game()
     game.ends = 11
@@ -276,6 +305,40 @@ def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for first in ratios[::16]:
         torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
     assert (ratios[15] - 1).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "compile",
+    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
+    ids=["eager", "compiled"],
+)
+def test_gradients_lie_in_memory_as_their_weights(
+    compile: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(script, "optim", script.optim)  # given back afterwards
+    right = watch_strides(script)
+    flags = SHORT | {"total_timesteps": 64, "update_epochs": 1, "compile": compile}
+    train(script, tmp_path, **flags)
+    assert right == [True] * 4
+
+
+IMAGES = ["ppo_atari.py", "ppo_atari_lstm.py", "ppo_atari_multigpu.py", "ppo_atari_envpool.py"]
+IMAGES += ["ppo_atari_envpool_multigpu.py", "ppo_procgen.py", "ppo_pettingzoo_ma_atari.py"]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_idle_threads_soon_sleep(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Told before torch is imported, unless the user has said something else."""
+    source = (command_line.PPO / name).read_text()
+    told = source.index("GOMP_SPINCOUNT")
+    for line in ("\nimport torch\n", "\nimport cv2\n", "\nimport supersuit\n"):
+        assert line not in source[:told]
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    load_file(command_line.PPO / name, "told")
+    assert os.environ["GOMP_SPINCOUNT"] == "3000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    load_file(command_line.PPO / name, "told")
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
 # ------ command line ------

@@ -59,14 +59,19 @@ def test_seed_decides(tmp_path: Path):
     assert (runs[0] == runs[1]).all() and (runs[0] != runs[2]).any()
 
 
-@pytest.mark.parametrize("limit", [27000, 90])
-def test_whole_games_are_reported(limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Told from EnvPool's own answers: a game ends with its last life, or at the time limit."""
+@pytest.mark.parametrize(("game", "limit"), [("Breakout", 27000), ("SpaceInvaders", 90)])
+def test_whole_games_are_reported(
+    game: str, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Told from EnvPool's own answers: a game ends with its last life, or at the time limit.
+
+    A hit in Space Invaders is worth 5 to 30 points, of which the agent sees one.
+    """
     make_pool = envpool.make
     monkeypatch.setattr(
         envpool, "make", lambda *a, **flags: make_pool(*a, **flags, max_episode_steps=limit)
     )
-    envs = make(tmp_path)
+    envs = make(tmp_path, env_id=f"{game}-v5")
     envs.reset(seed=3)
     raw, answers = [], []
     step = envs.pool.step
@@ -96,7 +101,12 @@ def test_whole_games_are_reported(limit: int, monkeypatch: pytest.MonkeyPatch, t
             assert answer[4]["episode"]["l"][env] == lengths[env]
             assert lengths[env] == 90 or limit > 90
             scores[env] = lengths[env] = 0
-    assert ends >= 8 and lives.sum() > ends
+    assert ends >= 8
+    if game == "Breakout":
+        assert lives.sum() > ends
+    else:
+        paid = sum(answer[4]["reward"].sum() for answer in raw)
+        assert paid > 4 * clipped.sum() > 0
 
 
 def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):

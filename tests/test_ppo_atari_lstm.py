@@ -12,6 +12,8 @@ import torch
 from helpers import command_line
 from helpers.in_process import load_script, train
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 script = load_script("ppo_atari_lstm.py")
@@ -94,6 +96,37 @@ def test_states_are_handed_over_as_cudnn_wants_them(
     train(script, tmp_path, **flags)
     assert all(contiguous for _, contiguous in handed)
     assert {2, 4} <= {rows for rows, _ in handed}
+
+
+def test_indices_go_to_the_gpu_once_a_minibatch(monkeypatch: pytest.MonkeyPatch):
+    """On a GPU that torch only pretends to have: an index that is on the CPU would be copied there
+    for each tensor."""
+    on_the_cpu = []
+
+    class Indexing(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            if function is torch.ops.aten.index.Tensor and args[0].device.type == "cuda":
+                on_the_cpu.extend(index for index in args[1] if index.device.type == "cpu")
+            return function(*args, **(kwargs or {}))
+
+    class Indexed(Exception):
+        pass
+
+    def features(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> Any:
+        assert (obs.device.type, starts.device.type) == ("cuda", "cpu")
+        raise Indexed  # nothing that follows can be pretended
+
+    agent = make_agent()
+    monkeypatch.setattr(script.Agent, "features", features)
+    args = script.Args(num_envs=4, num_steps=2, num_minibatches=2)
+    with FakeTensorMode(), Indexing():
+        names = ("obs", "actions", "logprobs", "values", "advantages", "returns", "valid")
+        batch = {name: torch.zeros(8, device="cuda") for name in names}
+        batch["starts"] = torch.zeros(8, dtype=torch.bool)
+        state = torch.zeros(2, 2, 128, device="cuda")
+        with pytest.raises(Indexed):
+            script.backward(agent, batch, torch.arange(4), state, args)
+    assert on_the_cpu == []
 
 
 def test_images_are_scaled_to_1():

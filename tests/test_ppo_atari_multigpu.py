@@ -19,6 +19,7 @@ import torch
 from helpers import command_line
 from helpers.in_process import load_script, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
+from helpers.strides import watch_strides
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
 
@@ -81,6 +82,18 @@ def test_gradient_is_that_of_the_parent_on_all_rows(
         assert result.keys() == expected.keys()
         for name, value in expected.items():
             torch.testing.assert_close(result[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def watched(module: ModuleType, folder: Path, **flags: Any) -> list[bool]:
+    right = watch_strides(module)
+    learn(module, folder, **flags)
+    return right
+
+
+def test_gradients_lie_in_memory_as_their_weights(tmp_path: Path):
+    """Also when they have been added up over the processes."""
+    flags = SHORT | {"total_timesteps": 96, "update_epochs": 1}
+    assert together(NAME, watched, tmp_path, **flags) == [[True] * 2] * 2
 
 
 # ------ whole runs ------
@@ -336,6 +349,7 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
     [
         (2, {}, 2, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:1"]),
         (2, {}, 1, "gloo", ["cuda:0", "cuda:0"]),
+        (2, {"backend": "nccl"}, 1, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:0"]),
         (2, {"backend": "gloo"}, 2, "gloo", ["cuda:0", "cuda:1"]),
         (4, {"device_ids": (0, 0, 1, 1)}, 2, "gloo", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
         (2, {"device_ids": (3, 1)}, 4, "cpu:gloo,cuda:nccl", ["cuda:3", "cuda:1"]),
@@ -362,6 +376,19 @@ def test_gpus_of_the_processes(
         monkeypatch.setattr(module, "LOCAL_RANK", rank)
         found.append(str(module.device_of_process(args)))
     assert found == devices and module.backend(args) == backend
+
+
+def test_check_uses_the_process_own_gpu(monkeypatch: pytest.MonkeyPatch):
+    """Whatever says `cuda` from then on means that one: nothing lies on the first GPU."""
+    module, used = load_script(NAME), []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    monkeypatch.setattr(module, "check_spaces", lambda *_: used.append("cuda"))
+    monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", 2)
+    monkeypatch.setattr(module, "LOCAL_RANK", 1)
+    module.check_envs(module.Args())
+    assert used == [torch.device("cuda", 1), "cuda"]
 
 
 def test_gpus_without_a_driver_are_not_counted(monkeypatch: pytest.MonkeyPatch):

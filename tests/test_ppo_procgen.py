@@ -20,6 +20,7 @@ import torch
 from helpers import command_line, newcomer
 from helpers.in_process import load_script, train
 from helpers.metadata import PYPROJECT, header
+from helpers.strides import watch_strides
 from moviepy import VideoFileClip
 from torch import Tensor, nn
 from torch.nn import functional
@@ -103,6 +104,13 @@ def test_bf16_rounds_the_convolutions():
 
 
 # ------ training ------
+def test_gradients_lie_in_memory_as_their_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(script, "optim", script.optim)  # given back afterwards
+    right = watch_strides(script)
+    train(script, tmp_path, **SHORT | {"total_timesteps": 48})
+    assert right == [True] * 3
+
+
 @pytest.fixture
 def rollouts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """For each iteration: what the steps answered, what compute_gae got, and the batch."""

@@ -36,16 +36,16 @@ FAMILY: dict[str, Script] = {
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
     "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 75), extras=("microrts",)),
     # Of these lines 53 are the three wrappers and `warp`, a class for each detail, and 16 make
-    # convolutions fast.
-    "ppo_atari.py": Script("ppo.py", (23, 109), extras=("atari",)),
+    # convolutions fast; 5 let threads that wait sleep.
+    "ppo_atari.py": Script("ppo.py", (23, 114), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
-    "ppo_atari_lstm.py": Script("ppo_atari.py", (16, 63), extras=("atari",)),
+    "ppo_atari_lstm.py": Script("ppo_atari.py", (17, 65), extras=("atari",)),
     # Learning in parallel takes -10/+50; the rest chooses GPUs, backend, threads, and checks flags.
-    "ppo_atari_multigpu.py": Script("ppo_atari.py", (15, 102), extras=("atari",)),
+    "ppo_atari_multigpu.py": Script("ppo_atari.py", (15, 106), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script("ppo_atari.py", (81, 79), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
-    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (16, 103), extras=("envpool",)),
+    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (16, 107), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
