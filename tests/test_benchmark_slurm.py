@@ -15,6 +15,8 @@ from helpers import slurm_cluster
 from helpers.benchmark_runs import BENCHMARK, FakeScript, starts, stops
 from helpers.command_line import finish
 
+pytestmark = pytest.mark.slow("SLURM")
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:

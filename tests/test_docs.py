@@ -70,6 +70,7 @@ def loaded_from_elsewhere(site: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow("the site")
 def test_the_built_pages(tmp_path: Path):
     """One test, so that the pages are built once: their links, what they load, results."""
     if importlib.util.find_spec("material") is None:

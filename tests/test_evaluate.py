@@ -157,6 +157,7 @@ def test_what_uv_cannot_install_is_told_in_one_line(copied: Path, tmp_path: Path
     assert "needy.py needs no_such_package_at_all, and uv cannot" in done.stderr
 
 
+@pytest.mark.slow("command line")
 def test_run_of_several_gpus_goes_on_and_is_played_without_one(tmp_path: Path) -> None:
     pytest.importorskip("ale_py", reason="needs the extra `atari`")
     script = EVALUATE.with_name("ppo_atari_multigpu.py")

@@ -375,6 +375,7 @@ def test_finished_run_goes_on_with_more_timesteps(tmp_path: Path) -> None:
     assert steps == list(range(512, step + 1025, 512))
 
 
+@pytest.mark.slow("command line")
 def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
     """With episodes that end where the rollout does: what resuming cannot restore is an episode."""
     args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)

@@ -100,6 +100,7 @@ def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     shutil.rmtree(fresh / "stopped")
 
 
+@pytest.mark.slow("command line")
 def test_progress_in_a_pipe_is_plain_lines(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "--total-timesteps", "2048", "--eval-episodes", "1"],
@@ -121,6 +122,7 @@ def test_progress_in_a_pipe_is_plain_lines(tmp_path: Path) -> None:
     assert re.fullmatch(EVALUATION, evaluation)
 
 
+@pytest.mark.slow("command line")
 def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     process = on_a_terminal(
         *(sys.executable, SCRIPT, "--total-timesteps", 20480, "--eval-episodes", 1),

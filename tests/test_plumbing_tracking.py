@@ -132,6 +132,7 @@ def test_films_can_be_played(tracked: CommandRun) -> None:
         assert any(np.any(frame != frames[0]) for frame in frames)
 
 
+@pytest.mark.slow("films")
 def test_long_episodes_are_filmed_to_a_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

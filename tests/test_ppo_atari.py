@@ -196,6 +196,7 @@ def test_both_names_of_a_game_show_every_fourth_frame(env_id: str, tmp_path: Pat
     assert sticky == pytest.approx(0.25 if env_id.endswith("v5") else 0)
 
 
+@pytest.mark.slow("whole games")
 def test_score_of_the_whole_game_is_logged_unclipped(tmp_path: Path):
     """Of Seaquest, whose points come in twenties; a game has four lives."""
     flags = SHORT | {"num_steps": 128, "total_timesteps": 4096, "update_epochs": 1, "num_envs": 4}
@@ -265,6 +266,7 @@ def test_bf16_rounds_the_convolutions():
     assert 1e-4 < error < 2e-2  # 8 binary digits
 
 
+@pytest.mark.slow("whole games")
 @pytest.mark.skipif(sys.platform != "linux", reason="done for Linux's allocator alone")
 def test_freed_memory_is_kept(tmp_path: Path):
     """In a run, after some tensors of 64 MB the next one has pages of theirs: none is cleared."""
@@ -342,6 +344,7 @@ def test_idle_threads_soon_sleep(name: str, monkeypatch: pytest.MonkeyPatch):
 
 
 # ------ command line ------
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
     folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)

@@ -109,6 +109,7 @@ def test_whole_games_are_reported(
         assert paid > 4 * clipped.sum() > 0
 
 
+@pytest.mark.slow("whole games")
 def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
     """The same games, but for what EnvPool does otherwise: no-ops and FIRE after each life."""
     pytest.importorskip("ale_py", reason="needs the extra `atari`")
@@ -167,6 +168,7 @@ def test_films_show_whole_games(tmp_path: Path):
     assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
 
 
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
     folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)

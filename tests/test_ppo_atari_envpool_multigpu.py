@@ -99,6 +99,7 @@ def test_torchrun(tmp_path: Path):
     assert saved["args"]["env_threads"] == saved["args"]["torch_threads"] == half
 
 
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
     folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)

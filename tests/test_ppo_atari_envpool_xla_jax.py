@@ -210,6 +210,7 @@ def test_what_envpool_is_asked_for(tmp_path: Path):
         envs.close()
 
 
+@pytest.mark.slow("JAX compiles")
 @pytest.mark.parametrize(("game", "limit"), [("Breakout", 27000), ("SpaceInvaders", 90)])
 def test_compiled_steps_are_envpools_own(
     game: str, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -252,6 +253,7 @@ def test_compiled_steps_are_envpools_own(
     other.close()
 
 
+@pytest.mark.slow("JAX compiles")
 def test_films_show_whole_games(tmp_path: Path):
     script = SCRIPTS[0]
     args = script.Args(num_envs=2, capture_video=True, video_every=2)
@@ -358,6 +360,7 @@ def same(a: dict[str, Any], b: dict[str, Any], **tolerance: float) -> None:
         np.testing.assert_allclose(a[name], b[name], **(tolerance or {"rtol": 0}), err_msg=name)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_rows_are_paired_and_reset_steps_left_out(
     script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -392,6 +395,7 @@ def test_rows_are_paired_and_reset_steps_left_out(
                 assert advantages[first, env] == pytest.approx(wanted, rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_minibatches_partition_each_epoch(script: ModuleType, watched: None, tmp_path: Path):
     train(script, tmp_path, **TINY, total_timesteps=40)
@@ -403,6 +407,7 @@ def test_minibatches_partition_each_epoch(script: ModuleType, watched: None, tmp
     assert len({tuple(epoch) for epoch in epochs}) == 4
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_target_kl_ends_the_update(script: ModuleType, watched: None, tmp_path: Path):
     for target, epochs in ((0.0, 1), (0.4, 1), (0.6, 3)):
@@ -414,6 +419,7 @@ def test_target_kl_ends_the_update(script: ModuleType, watched: None, tmp_path: 
         assert run.scalars()["losses/approx_kl"][0][1] == pytest.approx(0.5)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_learning_rate_is_annealed_as_in_torch(script: ModuleType, watched: None, tmp_path: Path):
     run = train(script, tmp_path, **TINY, total_timesteps=100, learning_rate=0.01)
@@ -423,6 +429,7 @@ def test_learning_rate_is_annealed_as_in_torch(script: ModuleType, watched: None
     np.testing.assert_allclose([value for _, value in found], wanted, rtol=1e-6)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: Path):
     flags = TINY | {"num_minibatches": 1, "update_epochs": 1, "learning_rate": 0.1}
@@ -435,6 +442,7 @@ def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: P
         np.testing.assert_allclose(state["agent"][name], wanted, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp_path: Path):
     run = train(script, tmp_path, **TINY, total_timesteps=40)
@@ -452,6 +460,7 @@ def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp
     assert state_of(run.folder)["recent"] == recent
 
 
+@pytest.mark.slow("JAX compiles")
 def test_nothing_is_reported_without_a_game(watched: None, tmp_path: Path):
     for script in SCRIPTS:
         folder = tmp_path / script.__name__
@@ -472,6 +481,7 @@ def test_scan_is_the_loop(watched: None, tmp_path: Path):
         same(states[0][part], states[1][part], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_path: Path):
     """After each rollout Clockwork begins anew, but for the resets, of which nothing is left."""
@@ -490,6 +500,7 @@ def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_pat
     assert points == wanted
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_resume_auto_goes_on_with_the_run_that_was_killed(
     script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -531,6 +542,7 @@ def real_runs() -> list[Run]:
     return runs
 
 
+@pytest.mark.slow("JAX compiles")
 def test_scan_is_the_loop_in_breakout():
     loop, scan = (state_of(run.folder) for run in real_runs())
     for part in ("agent", "moments"):
@@ -542,6 +554,7 @@ def test_scan_is_the_loop_in_breakout():
         np.testing.assert_allclose(a, b, rtol=0.01, atol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_metrics_are_torchs_and_ratios_begin_at_1(script: ModuleType, tmp_path: Path):
     flags: dict[str, Any] = {"num_envs": 2, "num_steps": 4, "num_minibatches": 1}
@@ -555,6 +568,7 @@ def test_metrics_are_torchs_and_ratios_begin_at_1(script: ModuleType, tmp_path: 
         np.testing.assert_allclose([value for _, value in found[name]], 0, atol=1e-5)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_divergence_ends_the_run(
     script: ModuleType,
@@ -649,12 +663,12 @@ def test_systems_without_compiled_steps_are_told_another_script(
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_determinism_leaves_autotuning_on(asked: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_given=1")
+    given = "--xla_dump_max_hlo_modules=1"
     for script in SCRIPTS:
-        monkeypatch.setenv("XLA_FLAGS", "--xla_given=1")
+        monkeypatch.setenv("XLA_FLAGS", given)
         script.setup_jax(script.Args(torch_deterministic=asked, device="cpu"))
         ours = " --xla_gpu_exclude_nondeterministic_ops=true" if asked else ""
-        assert os.environ["XLA_FLAGS"] == f"--xla_given=1{ours}"
+        assert os.environ["XLA_FLAGS"] == given + ours
 
 
 class BoobyTrap:
@@ -712,6 +726,7 @@ def test_arrays_of_another_network_are_refused(script: ModuleType):
             script.with_arrays(tree, arrays)
 
 
+@pytest.mark.slow("JAX compiles")
 @both
 def test_a_kill_while_saving_leaves_the_old_checkpoint(
     script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -275,6 +275,7 @@ def test_minibatches_that_cut_environments_apart_are_refused(tmp_path: Path):
     command_line.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
 
 
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 16, "--num-minibatches", 2, "--torch-threads", 1]
     command_line.assert_resumed_and_played(*flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE)

@@ -144,6 +144,7 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted((p.step, p.value) for p in log.Scalars(name)) for name in names}
 
 
+@pytest.mark.slow("several processes")
 @pytest.mark.parametrize("target_kl", [None, 3e-4])
 def test_run_equals_the_parents_with_all_environments(
     target_kl: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ def checkpoint_at(step: int, module: ModuleType) -> dict[str, Any]:
     return restored | {"rng": [torch.get_rng_state()], "global_step": step}
 
 
+@pytest.mark.slow("several processes")
 def test_one_process_is_the_parent(tmp_path: Path):
     """To the last bit, by chance of its own."""
     module, found = load_script(NAME), {}
@@ -282,6 +284,7 @@ def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Pat
             assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
 
 
+@pytest.mark.slow("several processes")
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path: Path):
     """One that is gone is noticed at once, one that answers no more after the timeout."""
@@ -313,6 +316,7 @@ def launch(module: ModuleType, folder: Path, stop: bool) -> int:
     return module.main()
 
 
+@pytest.mark.slow("several processes")
 def test_launch_that_is_started_again_goes_on(tmp_path: Path):
     """All processes find the run that the first has written; test_plumbing_runs.py has the rest."""
     assert together(NAME, launch, tmp_path / "first", stop=True) == [143, 143]
@@ -464,6 +468,7 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
 
 
 # ------ command line ------
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
     folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)

@@ -365,6 +365,7 @@ def test_statistics_survive_resume_and_are_frozen_in_evaluation(tmp_path: Path):
 
 
 # ------ environments ------
+@pytest.mark.slow("learning")
 @pytest.mark.parametrize("env_id", ["Target", "ScalarTarget", "MatrixTarget"])
 def test_probe_mean_moves_to_the_target(env_id: str, tmp_path: Path):
     flags = {"num_envs": 8, "num_steps": 64, "total_timesteps": 512 * 40, "num_minibatches": 4}

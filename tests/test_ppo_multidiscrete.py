@@ -243,6 +243,7 @@ def test_an_observation_without_a_valid_action_is_an_error(async_envs: bool, tmp
         )
 
 
+@pytest.mark.slow("learning")
 def test_masks_make_learning_faster(tmp_path: Path):
     """Points per step of the last 100 episodes; at most 1. By chance: 1/180, with masks 1/4."""
     flags = LOOSE | {"total_timesteps": 48 * 60, "num_minibatches": 4}
@@ -273,6 +274,7 @@ def test_compiled_run_is_the_same(script: ModuleType, tmp_path: Path):
 SHORT = ("--total-timesteps", 1024, "--num-steps", 32, "--eval-episodes", 2)
 
 
+@pytest.mark.slow("command line")
 @pytest.mark.parametrize("name", NAMES)
 def test_run_is_resumed_and_evaluated(name: str, tmp_path: Path):
     file, env_id = command_line.PPO / name, "Levers" if "mask" in name else "LeversLoose"

@@ -93,6 +93,7 @@ def test_rows_equal_supersuits(
     assert seen >= paid and ended >= ends
 
 
+@pytest.mark.slow("whole games")
 def test_every_game_of_the_issue_is_there(tmp_path: Path):
     games = {"pong_v3": 2, "surround_v2": 2, "tennis_v3": 2, "boxing_v2": 2, "quadrapong_v4": 4}
     for env_id, players in (games | {"volleyball_pong_v3": 4}).items():
@@ -312,6 +313,7 @@ def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
 
 
 # ------ command line ------
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played(tmp_path: Path):
     flags = ["--env-id", "space_invaders_v2", "--num-envs", 4, "--num-steps", 16]
     flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]

@@ -299,6 +299,7 @@ def test_films_show_whole_episodes(tmp_path: Path):
 TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 1)
 
 
+@pytest.mark.slow("command line")
 def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
     folder = command_line.assert_resumed_and_played(
         *TINY, "--num-levels", 5, cwd=tmp_path, script=FILE

@@ -64,7 +64,7 @@ def run_pytest(script: Path, output: Path, selection: list[str]) -> None:
     # No plugins, and no search for garbage at the end: those would take longer than the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
-    options += ["-m", "not slow", "-o", "addopts="]  # pyproject.toml asks for xdist
+    options += ["-o", "addopts="]  # pyproject.toml asks for xdist
     sys.exit(pytest.main([*options, *files, "-k", names]))
 
 
