@@ -29,6 +29,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow tests first, so that no worker is left with one when the others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 # ------ what -m "not slow" has left out ------
 def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
