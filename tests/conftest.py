@@ -54,7 +54,7 @@ def pytest_testnodedown(node: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
-    if config.left_out and config.option.markexpr == "not slow":
+    if config.left_out and "not slow" in config.option.markexpr:
         each = ", ".join(f"{what} ({count})" for what, count in config.left_out.most_common())
         terminalreporter.write_line(f"left out as slow, {config.left_out.total()} tests: {each}")
 

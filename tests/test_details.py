@@ -119,7 +119,7 @@ def test_page_of_two_scripts():
         in page
     )
     assert "| atari-1 | NoopReset |  | [13](source/ppo_atari.md#__codelineno-0-13) |" in page
-    assert "- atari-2 to atari-9: will come with `ppo_atari.py`" in page
+    assert "- atari-2: without a line that has its tag" in page
     assert "- aux-1: no script anneals `clip_coef`" in page
     assert "line 16](source/ppo.md#__codelineno-0-16): truncated episodes bootstrapped" in page
 

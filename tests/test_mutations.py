@@ -32,7 +32,7 @@ def test_undone_detail_is_noticed(mutation: Mutation, tmp_path: Path):
 
 @pytest.mark.slow("mutations")
 def test_unchanged_copy_passes(tmp_path: Path):
-    """The control: copying alone makes no test fail. On the scripts themselves all of them run."""
+    """One control is enough: the suite itself runs the same tests on the unedited scripts."""
     copy = tmp_path / "ppo.py"
     copy.write_text(COLLECTION.source("ppo.py"))
     exit_code, output = run_tests(copy, {mutation.tests for mutation in read_table("ppo.py")})

@@ -26,7 +26,7 @@ from helpers.command_line import (
     finish,
     finished_run,
     interrupted_run,
-    processes,
+    parents,
     resume_command,
     run_command,
     start_command,
@@ -166,7 +166,7 @@ def test_signal_to_the_process_group_saves_and_leaves_no_process(
     assert stderr.strip().count("\n") == 0, stderr
     assert checkpoint(folder)["global_step"] > 0
     assert not (folder / "agent.pt").exists()
-    wait_until(lambda: not workers & processes().keys(), 5)
+    wait_until(lambda: not workers & parents().keys(), 5)
 
 
 @pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
@@ -187,7 +187,7 @@ def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> N
     assert returncode in (130, -signal.SIGINT)
     assert flags or "Traceback" not in stderr  # Gymnasium's workers say that they lost their pipe
     assert checkpoint(folder)["global_step"] == 0
-    wait_until(lambda: not workers & processes().keys(), 5)
+    wait_until(lambda: not workers & parents().keys(), 5)
 
 
 @pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
@@ -212,7 +212,7 @@ def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
     workers = wait_until(lambda: len(found := children(process.pid)) >= 4 and found)
     process.kill()
     finish(process)
-    wait_until(lambda: not workers & processes().keys(), 10)
+    wait_until(lambda: not workers & parents().keys(), 10)
 
 
 def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:

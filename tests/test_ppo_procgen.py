@@ -375,7 +375,7 @@ def test_headers_and_pyproject_tell_uv_the_same():
     assert all(entry in PYPROJECT["tool"]["uv"]["dependency-metadata"] for entry in told)
 
 
-needs_uv = pytest.mark.skipif(
+needs_procgen = pytest.mark.skipif(
     not shutil.which("uv") or sys.platform != "linux", reason="Procgen needs uv and Linux"
 )
 
@@ -409,7 +409,7 @@ print(json.dumps(told))
 """
 
 
-@needs_uv
+@needs_procgen
 @pytest.mark.slow("uv installs packages")
 def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
     newcomer.run("uv", "sync", "--quiet", "--script", FILE, cwd=tmp_path)
@@ -420,7 +420,7 @@ def test_the_stand_in_answers_as_procgen_does(tmp_path: Path):
     assert json.loads(real.stdout) == json.loads(stand_in.stdout), stand_in.stderr
 
 
-@needs_uv
+@needs_procgen
 @pytest.mark.slow("uv installs packages")
 def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     flags = (*TINY, "--no-cuda", "--env-id", "bigfish", "--num-levels", 2, "--capture-video")

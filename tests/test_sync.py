@@ -73,20 +73,20 @@ def test_scripts_of_a_framework_have_one_plumbing():
 
 
 @pytest.mark.parametrize("name", ["ppo.py", "ppo_atari_envpool_xla_jax.py"])
-def test_plumbing_is_calm(name: str):
-    """One statement a line, none filled to the brim, every function says what it is for."""
+def test_plumbing_keeps_its_style(name: str):
+    """docs/contributing.md has the rules: what nobody came to read has to be easy to read."""
     text = plumbing(name)
     tree = ast.parse(text)
-    assert [line for line in text.splitlines() if len(line) > 99] == []
     for node in ast.walk(tree):
         assert not isinstance(node, ast.NamedExpr), "an assignment inside an expression"
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             assert not isinstance(node.value, ast.Tuple), "several assignments in one"
         if isinstance(node, ast.FunctionDef) and node.name != "__init__":
-            assert ast.get_docstring(node), node.name
-    assert re.findall(r"__import__|dict\.fromkeys", text) == []
+            assert ast.get_docstring(node), f"{node.name} has no docstring"
+    assert "__import__" not in text, "an import inside an expression"
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    assert [token.start for token in tokens if token.exact_type == tokenize.SEMI] == []
+    lines = [token.start[0] for token in tokens if token.exact_type == tokenize.SEMI]
+    assert lines == [], "two statements in a line"
 
 
 def test_table_is_sound():
@@ -313,7 +313,8 @@ def test_drift_can_be_undone(family: Collection, old: str, new: str):
 
 def test_a_diff_over_budget_is_found(family: Collection):
     edit(family, "ppo_a_b.py", "return -LIMIT", LONG)
-    problem = "the diff to the parent is -1/+7 lines, the budget is -6/+6"
+    problem = "the diff to the parent is -1/+7 lines, the budget is -6/+6: "
+        "shorten it, or raise the budget in tools/family.py and say there what the lines are for"
     assert family.check() == [f"ppo/ppo_a_b.py: {problem}"]
 
 

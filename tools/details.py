@@ -58,15 +58,14 @@ DETAILS = {
     "aux-3": "early stopping on KL",
     "aux-4": "invalid action masking",
 }
-GROUPS = {  # heading of each group, and the script that its details are about
-    "core": ("Core", "ppo.py"),
-    "atari": ("Atari", "ppo_atari.py"),
-    "continuous": ("Continuous actions", "ppo_continuous_action.py"),
-    "lstm": ("LSTM", "ppo_atari_lstm.py"),
-    "multidiscrete": ("MultiDiscrete actions", "ppo_multidiscrete.py"),
-    "aux": ("Auxiliary, outside the 37", ""),
+GROUPS = {  # heading of each group
+    "core": "Core",
+    "atari": "Atari",
+    "continuous": "Continuous actions",
+    "lstm": "LSTM",
+    "multidiscrete": "MultiDiscrete actions",
+    "aux": "Auxiliary, outside the 37",
 }
-HOMES = {"aux-2": "ppo_atari_multigpu.py", "aux-3": "ppo.py", "aux-4": "ppo_multidiscrete_mask.py"}
 NOT_IMPLEMENTED = {
     "aux-1": "no script anneals `clip_coef`; it is constant in the runs that we compare with, too",
 }
@@ -205,21 +204,15 @@ def details_page(sources: dict[str, str]) -> str:
         "does not apply to the script, or another one replaces it (the CNN of atari-8 replaces the",
         "MLPs of core-13).",
     ]
-    for group, (heading, _) in GROUPS.items():
+    for group, heading in GROUPS.items():
         details = [name for name in DETAILS if name.rpartition("-")[0] == group]
         out += ["", f"## {heading}", "", f"| tag | detail | {' | '.join(columns)} |"]
         out += ["|---|---|" + "---|" * len(columns), *matrix_rows(details, tags)]
     missing = [name for name in DETAILS if not any(name in tags[script] for script in tags)]
     if missing:
         out += ["", "## In no script", ""]
-    reasons: dict[str, list[str]] = {}
     for name in missing:
-        home = HOMES.get(name) or GROUPS[name.rpartition("-")[0]][1]
-        reason = NOT_IMPLEMENTED.get(name, f"will come with `{home}`")
-        reasons.setdefault(reason, []).append(name)
-    for reason, names in reasons.items():
-        span = f"{names[0]} to {names[-1]}" if len(names) > 2 else ", ".join(names)
-        out.append(f"- {span}: {reason}")
+        out.append(f"- {name}: {NOT_IMPLEMENTED.get(name, 'without a line that has its tag')}")
     out += ["", "## Deviations from openai/baselines", ""]
     for script, source in sources.items():
         text = declared_deviations(source)

@@ -186,28 +186,35 @@ def diff_size(parent_source: str, child_source: str) -> tuple[int, int]:
     return len(a) - equal, len(b) - equal
 
 
+def unit_at(source: str, line: int) -> str:
+    """Name of the unit that a line, counted from 1, belongs to."""
+    return [unit.name for unit in cut(source) if unit.first <= line][-1]
+
+
 def golden_diff(parent: str, child: str, parent_source: str, child_source: str) -> str:
     """Unified diff of two scripts, header and docstring left out; hunks are headed by their unit.
 
     parent, child: names to show. Line numbers are those of the whole files.
     """
     (a_first, a), (b_first, b) = body(parent_source), body(child_source)
-    a_units, b_units = cut(parent_source), cut(child_source)
     out = []
     for group in SequenceMatcher(None, a, b, False).get_grouped_opcodes(3):
-        tag, i, _, k, l_end = next(op for op in group if op[0] != "equal")
-        side = (b_units, b_first + k) if l_end > k else (a_units, a_first + i)
-        heading = [unit.name for unit in side[0] if unit.first <= side[1]][-1]
+        # The unit of the first changed line; one that is only deleted stands in the parent alone.
+        tag, i, _, k, _ = next(op for op in group if op[0] != "equal")
+        if tag == "delete":
+            heading = unit_at(parent_source, a_first + i)
+        else:
+            heading = unit_at(child_source, b_first + k)
         start, stop = group[0], group[-1]
         a_span = f"{a_first + start[1]},{stop[2] - start[1]}"
         b_span = f"{b_first + start[3]},{stop[4] - start[3]}"
         out.append(f"@@ -{a_span} +{b_span} @@ {heading}\n")
-        for tag, i, j, k, l_end in group:
+        for tag, a_start, a_end, b_start, b_end in group:
             if tag == "equal":
-                out += [" " + line for line in a[i:j]]
+                out += [" " + line for line in a[a_start:a_end]]
             else:
-                out += ["-" + line for line in a[i:j]]
-                out += ["+" + line for line in b[k:l_end]]
+                out += ["-" + line for line in a[a_start:a_end]]
+                out += ["+" + line for line in b[b_start:b_end]]
     return "".join([f"--- ppo/{parent}\n", f"+++ ppo/{child}\n", *out])
 
 
@@ -239,7 +246,8 @@ def check_pair(parent_source: str, child_source: str, budget: tuple[int, int] | 
         if removed > budget[0] or added > budget[1]:
             problems.append(
                 f"the diff to the parent is -{removed}/+{added} lines, "
-                f"the budget is -{budget[0]}/+{budget[1]}"
+                f"the budget is -{budget[0]}/+{budget[1]}: shorten it, or raise the budget in "
+                "tools/family.py and say there what the lines are for"
             )
     return problems
 

@@ -40,11 +40,11 @@ class Arcade(gym.Env):
 
 
 class Short(Arcade):
-    """Episodes of 40 to 80 frames, brighter from frame to frame; up to 30 pass before acting."""
+    """Episodes of 40 to 76 frames, brighter from frame to frame; up to 30 pass before acting."""
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
         obs, info = super().reset(**kwargs)
-        self.length = 160 + 4 * int(self.np_random.integers(10)) - 4 * 30
+        self.length = 40 + 4 * int(self.np_random.integers(10))
         return obs, info
 
 

@@ -1,8 +1,8 @@
 """A toy game with the interface of PettingZoo's parallel Atari games: --env-id toy_v0.
 
 Player p, counted from 0, gets p + 1 points for each frame in which it takes action 1, and -2 for
-action 2. Frames show the number of the game and how far it is. The n-th game that is reset ends
-after 4 * (LENGTHS[n]) frames; what else may end it is in the attributes of the class.
+action 2. Frames show the number of the game and how far it is. A game ends after 4 * LENGTHS[k]
+frames, where k counts objects and their games; what else may end it is in the class's attributes.
 """
 
 from typing import Any

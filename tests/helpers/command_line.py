@@ -145,7 +145,7 @@ def finish(process: Process, seconds: float = 60) -> tuple[int, Any, Any]:
     return process.returncode, stdout, stderr
 
 
-def processes() -> dict[int, int]:
+def parents() -> dict[int, int]:
     """Parent of each living process, zombies left out."""
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
@@ -156,7 +156,7 @@ def processes() -> dict[int, int]:
 
 def children(pid: int) -> set[int]:
     """Living child processes of a process."""
-    return {child for child, parent in processes().items() if parent == pid}
+    return {child for child, parent in parents().items() if parent == pid}
 
 
 def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:

@@ -27,7 +27,9 @@ class Mutation:
         """The edited source; ValueError if an old text does not occur exactly once."""
         for old, new in self.edits:
             if source.count(old) != 1:
-                raise ValueError(f"stale table: {old!r} occurs {source.count(old)} times")
+                found = f"{old!r} occurs {source.count(old)} times in {self.script}"
+                table = f"tests/mutations/{Path(self.script).stem}.toml"
+                raise ValueError(f"stale table: {table}, {self.tag}: {found}")
             source = source.replace(old, new)
         return source
 

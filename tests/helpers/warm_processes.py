@@ -3,7 +3,7 @@
 Starting Python with torch takes four seconds, and a test suite that runs programs does it hundreds
 of times. Python's fork server imports the packages once; `WarmCommand` runs a program in a fork of
 it as `python program.py` would run it. What reads the environment while packages are imported, and
-what the interpreter does at its very end, need a real process: `command_line.start(cold=True)`.
+what the interpreter does at its very end, need a real process: `start_command(cold=True)`.
 """
 
 import atexit
@@ -23,9 +23,9 @@ from typing import Any, TextIO
 from weakref import WeakSet
 
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
-SLOW = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
-SLOW += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax scipy.linalg"
-SLOW += " helpers.frozen"  # the last one
+PRELOADED = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
+PRELOADED += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax scipy.linalg"
+PRELOADED += " helpers.frozen"  # the last one
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def context() -> Any:
     if multiprocessing.parent_process() is not None:
         return multiprocessing.get_context("fork")
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(SLOW.split())
+    found.set_forkserver_preload(PRELOADED.split())
     return found
 
 
