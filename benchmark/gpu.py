@@ -53,7 +53,7 @@ class Args:
     steps: int | None = None  # environment steps of each run; by default as the table says
     envs: tuple[int, ...] = ()  # numbers of environments to measure; on a GPU 8 to 512
     minutes: float | None = None  # time for all runs; 9 on a GPU, no limit elsewhere
-    limit: float = 180  # seconds for one run
+    limit: float | None = None  # seconds for one run; 180 on a GPU, 900 elsewhere
     workers: int | None = None  # runs of `check` at a time; one for each 4 CPUs
     python: str = sys.executable  # interpreter for the scripts
     cleanrl: Path | None = None  # clone of CleanRL
@@ -78,8 +78,9 @@ def episodes(gain: float, points: int = 20) -> Criterion:
     return Criterion("charts/episodic_return", gain, points)
 
 
-# With images 50,000 steps do not raise the returns yet. But the value function has begun to explain
-# them, from 0 to 0.5 or more, and the policy to prefer some actions. Without gradients neither does.
+# With images 50,000 steps do not raise the returns yet. But the value function has begun to
+# explain them, from 0 to 0.5 or more, and the policy to prefer some actions. Without gradients
+# neither does.
 VALUES = Criterion("losses/explained_variance", 0.15, 5)
 ENTROPY = Criterion("losses/entropy", -0.005, 5)
 TORCH = ("tensorboard", "torch", "gymnasium")
@@ -139,8 +140,8 @@ SCRIPTS = {
     # Its policy takes longer to move.
     "ppo_atari_lstm.py": replace(ATARI, criteria=(VALUES,), resume_steps=3072, speed_steps=20_000),
     "ppo_atari_envpool.py": replace(ENVPOOL, sweep=True, speed_steps=50_000),
-    "ppo_atari_envpool_xla_jax.py": IN_JAX,
-    "ppo_atari_envpool_xla_jax_scan.py": replace(IN_JAX, resume_steps=3072),
+    "ppo_atari_envpool_xla_jax.py": replace(IN_JAX, resume_steps=3072),
+    "ppo_atari_envpool_xla_jax_scan.py": replace(IN_JAX, cpu_steps=512),  # slow without a GPU
     "ppo_atari_multigpu.py": replace(ATARI, torchrun=True),
     "ppo_atari_envpool_multigpu.py": replace(ENVPOOL, torchrun=True),
     # Against itself an agent neither wins nor loses more: its returns say nothing.
@@ -637,11 +638,12 @@ def main() -> int:
     machine = probe(args.python)
     print(", ".join(f"{name} {x}" for name, x in machine.facts.items()), flush=True)
     minutes = args.minutes or (9 if machine.gpus else math.inf)
+    longest = args.limit or (180 if machine.gpus else 900)
     end = time.monotonic() + 60 * minutes
     signal.signal(signal.SIGTERM, interrupted)
 
     def limit() -> float:
-        return min(args.limit, end - time.monotonic())
+        return min(longest, end - time.monotonic())
 
     skipped = {name: lack for name in chosen if (lack := lacking(name, args, machine))}
     left = {name: path for name, path in chosen.items() if name not in skipped}
