@@ -9,24 +9,28 @@
     uv run benchmark/speed.py --out docs/results/speed.md
     uv run benchmark/speed.py --script ppo_continuous_action.py --cleanrl ~/cleanrl
 
-All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads. Every
-round runs each of them once, one after the other, so that a machine whose speed drifts slows all of
-them alike; the ratios are formed within a round, and their median and range over the rounds is
-reported. Speed is what each prints itself: environment steps over the time of its training loop,
-without start-up (and without our first iteration, in which --compile compiles). Memory is the peak
-resident size of the process; most of it are torch's libraries, and less of them in torch's CPU
-builds. CleanRL and LeanRL are clones of their repositories, left out if not given; SB3 is run by
-speed_sb3.py, for the scripts that it has a counterpart of. uv runs each of them with the versions
-in requirements/, unless an interpreter is given.
+All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads; with
+--cuda all but SB3 on the GPU. Every round runs each of them once, one after the other, so that a
+machine whose speed drifts slows all of them alike; the ratios are formed within a round, and their
+median and range over the rounds is reported. Speed is what each prints itself: environment steps
+over the time of its training loop, without start-up (and without our first iteration, in which
+--compile compiles). Memory is the peak resident size of the process; most of it are torch's
+libraries, and less of them in torch's CPU builds. CleanRL and LeanRL are clones of their
+repositories, left out if not given; SB3 is run by speed_sb3.py, for the scripts that it has a
+counterpart of. uv runs each of them with the versions in requirements/, unless an interpreter is
+given.
 """
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +42,8 @@ PPO = HERE.parent / "ppo"
 # Scripts that SB3 has a counterpart of, and the environments that they are known for.
 SB3_ENVS = {"ppo.py": "CartPole-v1", "ppo_continuous_action.py": "HalfCheetah-v4"}
 OUR_SPEED = r"steps, ([1-9][\d,]*) steps/s"  # of the last line, behind the number of steps
+GRACE = 35  # seconds from SIGTERM to SIGKILL; torchrun gives its own processes 30
+RUNNING: set[int] = set()  # process groups of the commands that run
 
 
 @dataclass
@@ -47,6 +53,7 @@ class Args:
     steps: int = 200_000  # environment steps of each run
     rounds: int = 5  # how often each is run
     threads: int = 1  # CPU threads of each
+    cuda: bool = False  # train on the GPU
     ppo_python: Path | None = None  # interpreter for the script; by default uv runs it
     cleanrl: Path | None = None  # clone of CleanRL
     cleanrl_python: Path | None = None  # interpreter for it; by default uv makes one
@@ -89,6 +96,24 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """A command that has run to its end, or was stopped at its time limit."""
+
+    exit_code: int
+    printed: str
+    memory: float  # peak of the resident size, MiB
+    late: bool  # stopped at the limit
+
+
+class Failed(Exception):
+    """A contender that gave no speed: the reason in one line; `printed` is what it has printed."""
+
+    def __init__(self, reason: str, printed: str):
+        super().__init__(reason)
+        self.printed = printed
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One run of a contender."""
 
@@ -121,13 +146,13 @@ def python_of(peer: Peer, given: Path | None) -> list[str]:
 
 def variants(script: Path) -> list[list[str]]:
     """Flags that a script is measured with, one set after the other; the first set is empty."""
-    has_bf16 = "bf16: bool" in script.read_text()
-    return [[], ["--compile"], *([["--bf16"]] if has_bf16 else [])]
+    text = script.read_text()
+    return [[], *([f"--{name}"] for name in ("compile", "bf16") if f"{name}: bool" in text)]
 
 
 def shared_flags(args: Args) -> list[str]:
     """Flags that CleanRL, LeanRL and we understand."""
-    flags = ["--no-cuda", "--total-timesteps", str(args.steps)]
+    flags = ["--cuda" if args.cuda else "--no-cuda", "--total-timesteps", str(args.steps)]
     if args.environment is not None:
         flags += ["--env-id", args.environment]
     return flags
@@ -139,7 +164,11 @@ def our_contenders(args: Args) -> list[Contender]:
     if not script.is_file():
         fail(f"there is no {script}")
     start = ["uv", "run"] if args.ppo_python is None else [interpreter(args.ppo_python)]
-    flags = [*shared_flags(args), "--eval-episodes", "0", "--torch-threads", str(args.threads)]
+    flags = [*shared_flags(args), "--eval-episodes", "0"]
+    threads = "torch_threads" if "torch_threads: int" in script.read_text() else "env_threads"
+    flags += [f"--{threads.replace('_', '-')}", str(args.threads)]
+    if args.cuda:
+        flags += ["--device", "cuda"]  # and not the CPU if there is none
     listed = []
     for variant in variants(script):
         name = " ".join([args.script, *variant])
@@ -177,24 +206,88 @@ def contenders(args: Args) -> list[Contender]:
     return listed
 
 
-def measure(contender: Contender, folder: str, threads: int) -> Measurement:
-    """Run the contender once in `folder`; ends the program with exit code 1 if it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
-    environment |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
-    with tempfile.TemporaryFile("w+") as output:
+def signal_group(group: int, signum: int) -> None:
+    """Send a signal to all processes of a group, if there are any left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signum)
+
+
+def run_command(
+    command: list[str],
+    folder: Path | str,
+    variables: dict[str, str],
+    limit: float = threading.TIMEOUT_MAX,
+) -> Ended:
+    """Run a command in `folder` with these environment variables, for at most `limit` seconds.
+
+    At the limit it gets SIGTERM, which our scripts end on, and after GRACE seconds SIGKILL.
+    Raises OSError if it cannot be started.
+    """
+    late = threading.Event()
+    ended = threading.Event()
+
+    def stop(process: subprocess.Popen) -> None:
+        if ended.wait(limit):
+            return
+        late.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGTERM)
+        if not ended.wait(GRACE):
+            signal_group(process.pid, signal.SIGKILL)
+
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
-            contender.command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=variables,
+            start_new_session=True,
         )
-        _, status, usage = os.wait4(process.pid, 0)  # its own peak, and that of its children
-        process.returncode = os.waitstatus_to_exitcode(status)
+        RUNNING.add(process.pid)
+        threading.Thread(target=stop, args=[process], daemon=True).start()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)  # its own peak, and that of its children
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:  # also after Ctrl-C, which reaches this process only
+            ended.set()
+            RUNNING.discard(process.pid)
+            signal_group(process.pid, signal.SIGKILL)
         output.seek(0)
-        text = output.read()
-    speeds = re.findall(contender.pattern, text)
-    if process.returncode != 0 or not speeds:
-        print(text[-3000:], file=sys.stderr)
-        print(f"{contender.name} failed, exit code {process.returncode}", file=sys.stderr)
+        printed = output.read()
+    return Ended(process.returncode, printed, usage.ru_maxrss / 1024, late.is_set())
+
+
+def attempt(
+    contender: Contender,
+    folder: str,
+    threads: int,
+    cuda: bool = False,
+    limit: float = threading.TIMEOUT_MAX,
+) -> Measurement:
+    """Run the contender once in `folder`, for at most `limit` seconds. Raises Failed, OSError."""
+    variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    variables |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
+    if not cuda:
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    ended = run_command(contender.command, folder, variables, limit)
+    speeds = re.findall(contender.pattern, ended.printed)
+    if ended.late:
+        raise Failed(f"still ran after {limit:.0f} s", ended.printed)
+    if ended.exit_code != 0 or not speeds:
+        raise Failed(f"exit code {ended.exit_code}", ended.printed)
+    return Measurement(float(speeds[-1].replace(",", "")), ended.memory)
+
+
+def measure(contender: Contender, folder: str, threads: int, cuda: bool = False) -> Measurement:
+    """Run the contender once in `folder`; ends the program with exit code 1 if it fails."""
+    try:
+        return attempt(contender, folder, threads, cuda)
+    except Failed as failure:
+        print(failure.printed[-3000:], file=sys.stderr)
+        print(f"{contender.name} failed, {failure}", file=sys.stderr)
         sys.exit(1)
-    return Measurement(float(speeds[-1].replace(",", "")), usage.ru_maxrss / 1024)
 
 
 def spread(values: list[float], digits: int) -> str:
@@ -226,11 +319,13 @@ def note(args: Args) -> str:
     """How the table was made."""
     command = f"uv run benchmark/speed.py --script {args.script} --steps {args.steps}"
     command += f" --rounds {args.rounds} --threads {args.threads}"
+    command += " --cuda" if args.cuda else ""
     command += " --cleanrl CLONE" if args.cleanrl else ""
     command += " --leanrl CLONE" if args.leanrl else ""
+    machine = f"{os.cpu_count()} CPU cores{' and a GPU' if args.cuda else ''}"
     return (
         f"{args.environment or 'Default environment'}, {args.steps:,} steps, {args.rounds} rounds "
-        f"in turn on {os.cpu_count()} CPU cores, threads: {args.threads}; "
+        f"in turn on {machine}, threads: {args.threads}; "
         f"median (lowest to highest). Command: `{command}`."
     )
 
@@ -245,7 +340,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds):
             for contender in listed:
-                measured = measure(contender, folder, args.threads)
+                measured = measure(contender, folder, args.threads, args.cuda)
                 results[contender.name].append(measured)
                 print(
                     f"round {number + 1} of {args.rounds}: {contender.name:36} "
