@@ -313,9 +313,9 @@ def test_drift_can_be_undone(family: Collection, old: str, new: str):
 
 def test_a_diff_over_budget_is_found(family: Collection):
     edit(family, "ppo_a_b.py", "return -LIMIT", LONG)
-    problem = "the diff to the parent is -1/+7 lines, the budget is -6/+6: "
-        "shorten it, or raise the budget in tools/family.py and say there what the lines are for"
-    assert family.check() == [f"ppo/ppo_a_b.py: {problem}"]
+    [problem] = family.check()
+    told = "ppo/ppo_a_b.py: the diff to the parent is -1/+7 lines, the budget is -6/+6: shorten it"
+    assert problem.startswith(told)
 
 
 def test_reordered_units_are_found(family: Collection):
