@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -92,6 +93,9 @@ class WarmCommand:
 
     def __init__(self, words: Sequence[str], cwd: Path, env: dict[str, str]) -> None:
         self.args = list(words)
+        if "--resume" in words:
+            # TensorBoard reads a run's event files in the order of the seconds in their names.
+            time.sleep(1 - time.time() % 1)
         ends = [context().Pipe(duplex=False) for _ in range(2)]
         writers = [writer for _, writer in ends]
         self.process = context().Process(target=run_program, args=(self.args, cwd, env, *writers))
