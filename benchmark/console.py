@@ -40,7 +40,8 @@ def percent(task: Task) -> str:
 
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds: 3723 -> 1:02:03."""
-    return f"{seconds // 3600:.0f}:{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 class Progress:

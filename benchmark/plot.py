@@ -97,7 +97,7 @@ class Events:
 
 @dataclass
 class Run:
-    """What a finished run left behind. steps, minutes, returns: (episodes,)."""
+    """What a finished run left behind. steps, minutes, scores: (episodes,)."""
 
     folder: Path
     script: str
@@ -107,7 +107,7 @@ class Run:
     made_with: str  # versions and hardware
     steps: np.ndarray  # environment steps when the episode ended
     minutes: np.ndarray  # of training until then; pauses between resumptions do not count
-    returns: np.ndarray
+    scores: np.ndarray  # of the episodes: returns, or what the script is measured by
     total_steps: int
     total_minutes: float
 
@@ -118,22 +118,22 @@ class Run:
 
     @property
     def score(self) -> float:
-        """Mean return of the last WINDOW episodes."""
-        return float(self.returns[-WINDOW:].mean())
+        """Mean score of the last WINDOW episodes."""
+        return float(self.scores[-WINDOW:].mean())
 
     def score_after(self, steps: float) -> float:
-        """Mean return of the last WINDOW episodes that had ended by then; NaN if none had."""
-        returns = self.returns[self.steps <= steps]
-        return float(returns[-WINDOW:].mean()) if len(returns) else np.nan
+        """Mean score of the last WINDOW episodes that had ended by then; NaN if none had."""
+        scores = self.scores[self.steps <= steps]
+        return float(scores[-WINDOW:].mean()) if len(scores) else np.nan
 
     def total(self, over: Axis) -> float:
         """How many steps or minutes the run took."""
         return self.total_steps if over == "steps" else self.total_minutes
 
     def curve(self, over: Axis, grid: np.ndarray) -> np.ndarray:
-        """Rolling mean of the returns at points of an axis, (points,) -> (points,)."""
+        """Rolling mean of the scores at points of an axis, (points,) -> (points,)."""
         x = self.steps if over == "steps" else self.minutes
-        return value_at(grid, x, rolling_mean(self.returns))
+        return value_at(grid, x, rolling_mean(self.scores))
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def read_events(folder: Path, metric: str = RETURN) -> Events:
 def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
     """The run in a folder with the given args.json; its scores are the metric, or the script's."""
     events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
-    steps, minutes, returns = np.array(events.episodes, float).reshape(-1, 3).T
+    steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
     versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
     return Run(
         folder=folder,
@@ -250,13 +250,13 @@ def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> 
         made_with=f"{versions} on {facts.get('hardware', 'hardware that was not recorded')}",
         steps=steps,
         minutes=minutes,
-        returns=returns,
+        scores=scores,
         total_steps=events.last_step,
         total_minutes=events.minutes,
     )
 
 
-def started(folder: Path) -> tuple[str, str]:
+def start_time(folder: Path) -> tuple[str, str]:
     """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time."""
     return folder.name.rpartition("__")[2], folder.name
 
@@ -281,7 +281,7 @@ class Found:
 def find_runs(runs_dir: Path) -> Found:
     """All runs in a folder; warns of those that are left out."""
     found = Found()
-    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=started):
+    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=start_time):
         try:
             facts = json.loads((folder / "args.json").read_text())
             key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
@@ -293,7 +293,7 @@ def find_runs(runs_dir: Path) -> Found:
         except (ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
             continue
-        if not len(run.returns):
+        if not len(run.scores):
             found.silent.add(key)
             continue
         if key in found.runs:
@@ -311,8 +311,8 @@ def remarks_on_missing(found: Found) -> list[str]:
         if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
             names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
             remarks.append(f"Left out, {problem}: {names}.")
-    if short := [run for run in found.runs.values() if len(run.returns) < WINDOW]:
-        names = ", ".join(f"{run.name} ({len(run.returns)})" for run in short)
+    if short := [run for run in found.runs.values() if len(run.scores) < WINDOW]:
+        names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
         remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
     return remarks
 
@@ -353,7 +353,7 @@ def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[R
         if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
             args = {"env_id": match[1], "seed": int(match[2])}
             run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
-            if len(run.returns):
+            if len(run.scores):
                 by_env[run.env_id].append(run)
     return dict(by_env)
 

@@ -24,6 +24,7 @@ given.
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -31,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,6 +45,8 @@ SB3_ENVS = {"ppo.py": "CartPole-v1", "ppo_continuous_action.py": "HalfCheetah-v4
 OUR_SPEED = r"steps, ([1-9][\d,]*) steps/s"  # of the last line, behind the number of steps
 GRACE = 35  # seconds from SIGTERM to SIGKILL; torchrun gives its own processes 30
 RUNNING: set[int] = set()  # process groups of the commands that run
+# What stands for a path in the command of a table; the other paths are interpreters.
+PLACEHOLDERS = {"cleanrl": "CLONE", "leanrl": "CLONE", "out": "FILE"}
 
 
 @dataclass
@@ -144,10 +147,23 @@ def python_of(peer: Peer, given: Path | None) -> list[str]:
     return [*uv, "--with-requirements", versions, "python"]
 
 
+def has_flag(script: Path, name: str) -> bool:
+    """Whether a script has a flag: a field of that name in its Args."""
+    return re.search(rf"^    {name}: ", script.read_text(), re.MULTILINE) is not None
+
+
 def variants(script: Path) -> list[list[str]]:
     """Flags that a script is measured with, one set after the other; the first set is empty."""
-    text = script.read_text()
-    return [[], *([f"--{name}"] for name in ("compile", "bf16") if f"{name}: bool" in text)]
+    return [[], *([f"--{name}"] for name in ("compile", "bf16") if has_flag(script, name))]
+
+
+def thread_flags(script: Path, threads: int) -> list[str]:
+    """As many threads for all that a script has threads of."""
+    flags = []
+    for name in ("torch", "env"):
+        if has_flag(script, f"{name}_threads"):
+            flags += [f"--{name}-threads", str(threads)]
+    return flags
 
 
 def shared_flags(args: Args) -> list[str]:
@@ -164,9 +180,7 @@ def our_contenders(args: Args) -> list[Contender]:
     if not script.is_file():
         fail(f"there is no {script}")
     start = ["uv", "run"] if args.ppo_python is None else [interpreter(args.ppo_python)]
-    flags = [*shared_flags(args), "--eval-episodes", "0"]
-    threads = "torch_threads" if "torch_threads: int" in script.read_text() else "env_threads"
-    flags += [f"--{threads.replace('_', '-')}", str(args.threads)]
+    flags = [*shared_flags(args), "--eval-episodes", "0", *thread_flags(script, args.threads)]
     if args.cuda:
         flags += ["--device", "cuda"]  # and not the CPU if there is none
     listed = []
@@ -315,18 +329,30 @@ def table(results: dict[str, list[Measurement]], own: int) -> str:
     return "\n".join(lines)
 
 
+def command_of(args: Args) -> str:
+    """The command line that gives these arguments, with placeholders for paths."""
+    words = ["uv", "run", "benchmark/speed.py"]
+    for field in fields(args):
+        value = getattr(args, field.name)
+        flag = field.name.replace("_", "-")
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, Path):
+            words += [f"--{flag}", PLACEHOLDERS.get(field.name, "ITS_PYTHON")]
+        else:
+            words += [f"--{flag}", str(value)]
+    return shlex.join(words)
+
+
 def note(args: Args) -> str:
     """How the table was made."""
-    command = f"uv run benchmark/speed.py --script {args.script} --steps {args.steps}"
-    command += f" --rounds {args.rounds} --threads {args.threads}"
-    command += " --cuda" if args.cuda else ""
-    command += " --cleanrl CLONE" if args.cleanrl else ""
-    command += " --leanrl CLONE" if args.leanrl else ""
     machine = f"{os.cpu_count()} CPU cores{' and a GPU' if args.cuda else ''}"
     return (
         f"{args.environment or 'Default environment'}, {args.steps:,} steps, {args.rounds} rounds "
         f"in turn on {machine}, threads: {args.threads}; "
-        f"median (lowest to highest). Command: `{command}`."
+        f"median (lowest to highest). Command: `{command_of(args)}`."
     )
 
 

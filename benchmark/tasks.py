@@ -70,7 +70,7 @@ def settings(argv: Sequence[str]) -> list[str]:
     return kept
 
 
-def processes(command: Sequence[str]) -> int | None:
+def process_count(command: Sequence[str]) -> int | None:
     """How many processes torchrun starts, 1 without it; None if it is left to find out itself."""
     words = " ".join(command).replace("_", "-")
     counts = re.findall(r"--(?:nnodes|nproc-per-node)[= ](\S+)", words)
@@ -81,8 +81,8 @@ def is_run_of(task: Task, facts: dict[str, Any]) -> bool:
     """Whether the run with these facts, its args.json, does what the task is to do."""
     same_script = facts["script"] == task.script.name
     same_flags = settings(facts["argv"]) == settings(task.argv)
-    same_processes = processes(task.command) in (None, int(facts.get("processes", 1)))
-    return same_script and same_flags and same_processes
+    same_count = process_count(task.command) in (None, int(facts.get("processes", 1)))
+    return same_script and same_flags and same_count
 
 
 def find_run(task: Task) -> tuple[Path | None, bool]:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from console import percent
+from console import clock, percent
 from helpers.benchmark_runs import FakeScript, starts, stops
 from helpers.command_line import finish
 from helpers.in_process import load_program, load_script, train
@@ -288,3 +288,18 @@ def test_what_a_script_prints_is_understood(fake, tmp_path, capsys):
     for shown, lines in (("  0%", 2), ("100%", None)):
         task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
         assert percent(task) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0:00:00"),
+        (59.4, "0:00:59"),
+        (59.7, "0:01:00"),
+        (3599.6, "1:00:00"),
+        (3723, "1:02:03"),
+        (360_000, "100:00:00"),
+    ],
+)
+def test_clock_rounds_to_seconds_first(seconds, shown):
+    assert clock(seconds) == shown

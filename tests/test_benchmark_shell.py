@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
+from sync import Collection
 
 SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - {"gpu.sh"})  # calls gpu.py
 # Notes its arguments, one a line, instead of running them.
@@ -36,6 +37,10 @@ def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return words
 
     return run
+
+
+def test_each_training_script_has_a_shell_script():
+    assert {Path(name).stem for name in SCRIPTS} == {Path(s).stem for s in Collection().scripts()}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,15 +1,19 @@
 """The comparison of speed: what it runs, and how it reads and compares what they print."""
 
+import dataclasses
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import speed_sb3
+import tyro
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program, load_script, train
+from sync import Collection
 
 speed = load_program("speed.py")
 
@@ -21,6 +25,27 @@ def test_what_a_script_prints_is_understood(tmp_path, capsys):
     ours = speed.contenders(speed.Args(sb3=False))[0]
     (found,) = re.findall(ours.pattern, printed)
     assert float(found.replace(",", "")) > 0
+
+
+def flags_of(script: str) -> set[str]:
+    """Read off its text: the packages of a script need not be installed."""
+    fields = (speed.PPO / script).read_text().partition("class Args:\n")[2].partition("\n\n")[0]
+    names = re.findall(r"^    (\w+): ", fields, re.MULTILINE)
+    return {f"--{name.replace('_', '-')}" for name in names}
+
+
+@pytest.mark.parametrize("script", Collection().scripts())
+def test_a_script_gets_flags_that_it_has_and_all_its_threads(script):
+    has = flags_of(script)
+    contenders = speed.our_contenders(speed.Args(script=script, env_id="A-v0", threads=3))
+    varied = [contender.name.partition(" ")[2] for contender in contenders]
+    assert varied == ["", *(flag for flag in ("--compile", "--bf16") if flag in has)]
+    for contender in contenders:
+        words = contender.command
+        given = {word.replace("--no-", "--") for word in words if word.startswith("--")}
+        assert given <= has
+        for flag in has & {"--torch-threads", "--env-threads"}:
+            assert words[words.index(flag) + 1] == "3"
 
 
 @pytest.mark.parametrize("script", speed_sb3.COUNTERPARTS)
@@ -118,6 +143,38 @@ def test_ratios_are_formed_within_a_round():
     assert ours == "| ppo.py | 1,800 (1,000 to 2,000) | 800 (800 to 800) |  |  |"
     ratios = "2.00 (2.00 to 2.00) times | 4.00 (4.00 to 4.00) times |"
     assert peer == f"| Peer | 900 (500 to 1,000) | 800 (800 to 800) | {ratios}"
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [
+        ("--script ppo.py --threads 1 --sb3", ""),
+        ("--env-id Acrobot-v1 --no-sb3", "--env-id Acrobot-v1 --no-sb3"),
+        ("--cuda --steps 6000 --rounds 2", "--steps 6000 --rounds 2 --cuda"),
+        ("--cleanrl /a --cleanrl-python /b", "--cleanrl CLONE --cleanrl-python ITS_PYTHON"),
+        ("--leanrl /a --leanrl-python /b", "--leanrl CLONE --leanrl-python ITS_PYTHON"),
+        (
+            "--ppo-python /a --sb3-python /b --out /c",
+            "--ppo-python ITS_PYTHON --sb3-python ITS_PYTHON --out FILE",
+        ),
+    ],
+)
+def test_the_recorded_command_has_all_that_was_given_but_no_paths(given, recorded):
+    args = tyro.cli(speed.Args, args=given.split())
+    command = " ".join(["uv run benchmark/speed.py", *recorded.split()])
+    assert f"Command: `{command}`." in speed.note(args)
+
+
+def test_the_recorded_command_knows_every_field():
+    """Each of them by a value that is not its default; all but paths come back."""
+    given = {"script": "ppo_atari.py", "env_id": "A v0", "steps": 9000, "rounds": 7, "threads": 3}
+    given |= {"cuda": True, "sb3": False}
+    paths = {field.name for field in dataclasses.fields(speed.Args)} - given.keys()
+    args = speed.Args(**given, **dict.fromkeys(paths, Path("/somewhere")))
+    words = shlex.split(speed.command_of(args))
+    again = tyro.cli(speed.Args, args=words[3:])
+    assert all(getattr(again, name) == value for name, value in given.items())
+    assert {str(getattr(again, name)) for name in paths} == {"CLONE", "ITS_PYTHON", "FILE"}
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_statistics_of_each_player_are_logged(toy: type[Toy], tmp_path: Path):
     assert {length for _, length in lengths[1]} <= set(map(float, LENGTHS))
     assert not {"charts/episodic_return", "charts/episodic_length"} & scalars.keys()
     plotted = plot.read_run(tmp_path, {"script": FILE.name, "args": ARGS, "versions": {}})
-    assert plotted.returns.tolist() == [length for _, length in lengths[0]]
+    assert plotted.scores.tolist() == [length for _, length in lengths[0]]
 
 
 def test_evaluation_is_of_whole_games_player_by_player(
