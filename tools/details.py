@@ -69,6 +69,12 @@ GROUPS = {  # heading of each group
 NOT_IMPLEMENTED = {
     "aux-1": "no script anneals `clip_coef`; it is constant in the runs that we compare with, too",
 }
+EFFECTS = [  # tools/ablations.py writes the file
+    "",
+    "## What each detail is worth",
+    "",
+    '--8<-- "docs/results/ablation.md"',
+]
 TAG = re.compile(r"\[([a-z]+-\d+|deviation)\] *(.*)")
 
 
@@ -208,6 +214,7 @@ def details_page(sources: dict[str, str]) -> str:
         details = [name for name in DETAILS if name.rpartition("-")[0] == group]
         out += ["", f"## {heading}", "", f"| tag | detail | {' | '.join(columns)} |"]
         out += ["|---|---|" + "---|" * len(columns), *matrix_rows(details, tags)]
+    out += EFFECTS
     missing = [name for name in DETAILS if not any(name in tags[script] for script in tags)]
     if missing:
         out += ["", "## In no script", ""]

@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: golden diffs, details matrix, source pages, blocks.
+"""Bring all that is generated up to date: golden diffs, details, effects, source pages, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import ablations
 import blocks
 import details
 from sync import Collection
@@ -24,7 +25,12 @@ def generated(collection: Collection) -> dict[Path, str]:
 
     Raises ValueError if a block of a page cannot be filled.
     """
-    return blocks.pages(collection) | details.pages(collection) | collection.golden_diffs()
+    return (
+        blocks.pages(collection)
+        | details.pages(collection)
+        | ablations.pages(collection)
+        | collection.golden_diffs()
+    )
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:

@@ -1,0 +1,170 @@
+"""What each implementation detail is worth, from what benchmark/ablation.sh measured.
+
+`python tools/generate.py` writes the table, docs/results/ablation.md, which docs/details.md
+includes. Numbers are those of docs/results/ablation_<script>.csv, which benchmark/ablation_plot.py
+wrote; details are those of the scripts. A detail without numbers was not run yet, and says so.
+"""
+
+import csv
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from details import DETAILS
+from sync import Collection
+from undo import Ablation, ablations
+
+SCRIPTS = ("ppo.py", "ppo_continuous_action.py")  # that benchmark/ablation.sh trains
+RESULTS = Path("docs/results")
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What it does to the final score of an environment that a detail is left out.
+
+    Scores are means over the runs; low and high are the ends of the 95 % interval of the
+    difference. A number that is not known is NaN: without runs all of them, of a single run the
+    interval.
+    """
+
+    tag: str
+    env_id: str
+    runs: int  # without the detail
+    diverged: int  # of these, ended by a loss that was not finite
+    score: float
+    baseline_runs: int  # of the script as it is
+    baseline: float  # their score
+    start: float  # score of the baseline's first episodes, before anything was learned
+    difference: float  # score less baseline
+    low: float
+    high: float
+
+    @property
+    def gain(self) -> float:
+        """What the script as it is learns: the unit in which environments are comparable."""
+        return self.baseline - self.start
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+
+COLUMNS = [field.name for field in fields(Effect)]
+
+
+def value_of(column: str, text: str) -> Any:
+    """What a cell of the file says."""
+    if column in ("tag", "env_id"):
+        return text
+    if column in ("runs", "diverged", "baseline_runs"):
+        return int(text)
+    return float(text) if text else math.nan
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """The effects in a file; none if there is no file. Raises ValueError if it is another one."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise ValueError(f"{path}: the columns are not {', '.join(COLUMNS)}")
+        return [Effect(**{k: value_of(k, text) for k, text in row.items()}) for row in reader]
+
+
+def write_effects(effects: Iterable[Effect], path: Path) -> None:
+    """Writes the file that `read_effects` reads."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for effect in effects:
+            row = asdict(effect)
+            for name, value in row.items():
+                if isinstance(value, float):
+                    row[name] = "" if math.isnan(value) else f"{value:.2f}"
+            writer.writerow(row)
+
+
+def number(x: float) -> str:
+    """As many digits as say something: -4.5, 132."""
+    return f"{x:.0f}" if abs(x) >= 100 else f"{x:.1f}"
+
+
+def cell(effect: Effect | None) -> str:
+    """The difference with its interval; bold if 0 is not in it."""
+    if effect is None or effect.runs == 0:
+        return NOT_RUN
+    text = f"{number(effect.difference)}"
+    if effect.certain:
+        text = f"**{text}**"
+    if not math.isnan(effect.low):
+        text += f" ({number(effect.low)} to {number(effect.high)})"
+    if effect.diverged:
+        text += f", {effect.diverged} of {effect.runs} diverged"
+    return text
+
+
+def label(tag: str) -> str:
+    """What a detail is called: `core-3` Adam epsilon 1e-5; of a deviation its text."""
+    name, _, text = tag.partition(" ")
+    return f"`{name}` {text or DETAILS[tag]}"
+
+
+def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
+    """Markdown table of the ablations of a script: a line for each, a column for each environment.
+
+    Those that are not trained have dashes.
+    """
+    env_ids = list(dict.fromkeys(effect.env_id for effect in effects))
+    found = {(effect.tag, effect.env_id): effect for effect in effects}
+    baselines = {effect.env_id: effect for effect in effects if effect.runs}
+    columns = env_ids or ["effect"]
+    lines = [
+        f"| detail | without it | {' | '.join(columns)} |",
+        f"|---|---|{'---|' * len(columns)}",
+    ]
+    if baselines:
+        scores = [number(baselines[e].baseline) if e in baselines else NOT_RUN for e in env_ids]
+        lines.append(f"| all details: score | | {' | '.join(scores)} |")
+    for ablation in wanted:
+        if ablation.edits:
+            cells = [cell(found.get((ablation.tag, env_id))) for env_id in columns]
+        else:
+            cells = ["-"] * len(columns)
+        lines.append(f"| {label(ablation.tag)} | {ablation.without} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+PICTURE = "![What is lost without each detail](results/ablation.png)"
+EXPLANATION = """\
+Each line is the script trained without one detail: what that does to the final score, with the 95 %
+interval, bold where 0 is not in it.
+"""
+MEASURED = """\
+??? note "How it was measured"
+
+    `benchmark/ablation.sh` edits a copy of the script for each detail
+    ([the edits](https://github.com/), `without` and `edits` in `tests/mutations/`), trains all
+"""
+
+
+def section(collection: Collection) -> str:
+    """The tables of all scripts, with what they say."""
+    results = collection.root / RESULTS
+    parts = [PICTURE] if (results / "ablation.png").exists() else []
+    parts.append(EXPLANATION)
+    for script in SCRIPTS:
+        wanted = ablations(script, collection.source(script)).values()
+        effects = read_effects(results / f"ablation_{Path(script).stem}.csv")
+        parts += [f"**`{script}`**", table(wanted, effects)]
+    parts.append(MEASURED)
+    return "\n\n".join(parts) + "\n"
+
+
+def pages(collection: Collection) -> dict[Path, str]:
+    """Path and text of the generated table."""
+    return {collection.root / RESULTS / "ablation.md": section(collection)}
