@@ -19,6 +19,21 @@ from undo import Ablation, ablations
 SCRIPTS = ("ppo.py", "ppo_continuous_action.py")  # that benchmark/ablation.sh trains
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
+PICTURE = "![What is lost without each detail](results/ablation.png)"
+EXPLANATION = """\
+A line is the script trained without one detail: by how much its final score differs, with the 95 %
+interval; bold where 0 is not in it."""
+MEASURED = """\
+<details markdown="1"><summary>How it was measured</summary>
+
+`benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
+MuJoCo for 500k steps. The edits are in `tests/mutations/`. A score is the mean return of a run's
+last 100 episodes, an effect the difference of the means over the seeds, its interval Welch's. One
+in twenty intervals leaves out 0 by chance. A dash: training would show nothing, the line says why.
+Runs that diverged ended early and count as they ended. In the picture 100 % is what the script with
+all details learns: its final score less that of its first ten episodes.
+
+</details>"""
 
 
 @dataclass(frozen=True)
@@ -94,18 +109,32 @@ def number(x: float) -> str:
     return f"{x:.0f}" if abs(x) >= 100 else f"{x:.1f}"
 
 
+def runs(count: int) -> str:
+    """1 run, 5 runs."""
+    return f"{count} run{'s' if count > 1 else ''}"
+
+
 def cell(effect: Effect | None) -> str:
     """The difference with its interval; bold if 0 is not in it."""
     if effect is None or effect.runs == 0:
         return NOT_RUN
-    text = f"{number(effect.difference)}"
+    text = number(effect.difference)
     if effect.certain:
         text = f"**{text}**"
     if not math.isnan(effect.low):
         text += f" ({number(effect.low)} to {number(effect.high)})"
+    if effect.runs != effect.baseline_runs:
+        text += f", {runs(effect.runs)}"
     if effect.diverged:
-        text += f", {effect.diverged} of {effect.runs} diverged"
+        text += f", {effect.diverged} diverged"
     return text
+
+
+def baseline_cell(effect: Effect | None) -> str:
+    """The score of the script as it is."""
+    if effect is None or effect.baseline_runs == 0:
+        return NOT_RUN
+    return f"{number(effect.baseline)} ({runs(effect.baseline_runs)})"
 
 
 def label(tag: str) -> str:
@@ -121,15 +150,15 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
     """
     env_ids = list(dict.fromkeys(effect.env_id for effect in effects))
     found = {(effect.tag, effect.env_id): effect for effect in effects}
-    baselines = {effect.env_id: effect for effect in effects if effect.runs}
+    baselines = {effect.env_id: effect for effect in effects if effect.baseline_runs}
     columns = env_ids or ["effect"]
     lines = [
         f"| detail | without it | {' | '.join(columns)} |",
         f"|---|---|{'---|' * len(columns)}",
     ]
     if baselines:
-        scores = [number(baselines[e].baseline) if e in baselines else NOT_RUN for e in env_ids]
-        lines.append(f"| all details: score | | {' | '.join(scores)} |")
+        scores = [baseline_cell(baselines.get(env_id)) for env_id in env_ids]
+        lines.append(f"| score with all of them | | {' | '.join(scores)} |")
     for ablation in wanted:
         if ablation.edits:
             cells = [cell(found.get((ablation.tag, env_id))) for env_id in columns]
@@ -139,32 +168,23 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
     return "\n".join(lines)
 
 
-PICTURE = "![What is lost without each detail](results/ablation.png)"
-EXPLANATION = """\
-Each line is the script trained without one detail: what that does to the final score, with the 95 %
-interval, bold where 0 is not in it.
-"""
-MEASURED = """\
-??? note "How it was measured"
-
-    `benchmark/ablation.sh` edits a copy of the script for each detail
-    ([the edits](https://github.com/), `without` and `edits` in `tests/mutations/`), trains all
-"""
-
-
 def section(collection: Collection) -> str:
-    """The tables of all scripts, with what they say."""
+    """The tables of all scripts and what they say; empty if no script has ablations."""
     results = collection.root / RESULTS
-    parts = [PICTURE] if (results / "ablation.png").exists() else []
-    parts.append(EXPLANATION)
+    tables = []
     for script in SCRIPTS:
-        wanted = ablations(script, collection.source(script)).values()
-        effects = read_effects(results / f"ablation_{Path(script).stem}.csv")
-        parts += [f"**`{script}`**", table(wanted, effects)]
-    parts.append(MEASURED)
-    return "\n\n".join(parts) + "\n"
+        known = script in collection.family
+        wanted = ablations(script, collection.source(script)) if known else {}
+        if wanted:
+            effects = read_effects(results / f"ablation_{Path(script).stem}.csv")
+            tables += [f"**`{script}`**", table(wanted.values(), effects)]
+    if not tables:
+        return ""
+    picture = [PICTURE] if (results / "ablation.png").exists() else []
+    return "\n\n".join([*picture, EXPLANATION, *tables, MEASURED]) + "\n"
 
 
 def pages(collection: Collection) -> dict[Path, str]:
-    """Path and text of the generated table."""
-    return {collection.root / RESULTS / "ablation.md": section(collection)}
+    """Path and text of the file that docs/details.md includes, if there is something to say."""
+    text = section(collection)
+    return {collection.root / RESULTS / "ablation.md": text} if text else {}
