@@ -51,6 +51,7 @@ BASELINE = "baseline"  # the variant that has all details
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 LEVEL = 0.95  # of the intervals
 GREY = "#6b7280"
+DARK = 0.6  # share from which on a background wants white text
 EXPLANATION = (
     "What is lost (red) or gained (blue) without a detail: the difference of the final score,",
     "in percent of what training with all details adds to the score. Below it the 95 % interval;",
@@ -166,9 +167,10 @@ def share(effect: Effect, value: float) -> float:
 
 
 def percent(x: float) -> str:
-    """-0.318 -> −32 %."""
-    text = f"{100 * x:+.0f}".replace("-", "\u2212")
-    return f"{text} %" if text not in ("+0", "\u22120") else "0 %"
+    """-0.318 -> −32; nothing for NaN."""
+    if math.isnan(x):
+        return ""
+    return f"{100 * x:+.0f}".replace("-", "\u2212") if round(100 * x) else "0"
 
 
 def by_importance(effects: list[Effect]) -> list[str]:
@@ -177,28 +179,32 @@ def by_importance(effects: list[Effect]) -> list[str]:
     for effect in effects:
         if effect.runs:
             shares[effect.tag].append(share(effect, effect.difference))
-    means = {tag: float(np.nanmean(found)) for tag, found in shares.items()}
+    means = {tag: np.nan_to_num(found).mean() for tag, found in shares.items()}
     return sorted(means, key=lambda tag: means[tag])
+
+
+def interval_of(effect: Effect) -> str:
+    """What stands below the difference: its interval, or why there is none."""
+    if not effect.gain > 0:
+        return "nothing learned"
+    if math.isnan(effect.low):
+        return "one run"
+    return f"{percent(share(effect, effect.low))} to {percent(share(effect, effect.high))}"
 
 
 def draw_cell(axes: plt.Axes, column: int, row: int, effect: Effect) -> None:
     """The share that is lost, with its interval; in colour if the interval leaves out 0."""
     lost = share(effect, effect.difference)
-    if effect.certain:
-        strength = COLORS(Normalize(-1, 1)(lost))
-        axes.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, color=strength, linewidth=0))
-    bright = effect.certain and abs(lost) > 0.6
-    color = "white" if bright else ("black" if effect.certain else GREY)
-    weight = "bold" if effect.certain else "normal"
-    text = percent(lost) + ("†" if effect.diverged else "")
-    interval = "one run"
-    if not math.isnan(effect.low):
-        interval = (
-            f"{percent(share(effect, effect.low))[:-2]} to {percent(share(effect, effect.high))}"
-        )
-    axes.text(column, row - 0.12, text, ha="center", va="center", color=color, weight=weight)
-    small: dict[str, Any] = {"fontsize": 6.5, "color": color}
-    axes.text(column, row + 0.27, interval, ha="center", va="center", **small)
+    color, weight = GREY, "normal"
+    if effect.certain and not math.isnan(lost):
+        background = COLORS(Normalize(-1, 1)(lost))
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(plt.Rectangle(corner, 1, 1, color=background, linewidth=0))
+        color, weight = ("white" if abs(lost) > DARK else "black"), "bold"
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": color}
+    text = percent(lost) + ("\u2020" if effect.diverged else "")
+    axes.text(column, row - 0.13, text, weight=weight, **look)
+    axes.text(column, row + 0.27, interval_of(effect), fontsize=6.5, **look)
 
 
 def draw_script(axes: plt.Axes, script: str, effects: list[Effect]) -> None:
@@ -211,7 +217,8 @@ def draw_script(axes: plt.Axes, script: str, effects: list[Effect]) -> None:
     axes.set_xlim(-0.5, len(env_ids) - 0.5)
     axes.set_ylim(len(tags) - 0.5, -0.5)
     axes.set_xticks(range(len(env_ids)), env_ids, weight="bold")
-    axes.set_yticks(range(len(tags)), [label(tag).replace("`", "") for tag in tags])
+    names = [label(tag).replace("`", "").partition(",")[0] for tag in tags]
+    axes.set_yticks(range(len(tags)), names)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.set_title(f"{script} without ...", loc="left", fontsize=11.5, pad=10)
     for edge in range(1, len(tags)):
@@ -223,7 +230,7 @@ def draw(by_script: dict[str, list[Effect]], out: Path) -> list[Path]:
     """Writes the picture, as PNG and SVG; returns their paths."""
     plt.rcParams.update({**plot.LOOK, "svg.hashsalt": "ablation"})
     counts = [len(by_importance(effects)) for effects in by_script.values()]
-    size = (9.6, 0.42 * sum(counts) + 1.1 * len(counts) + 0.8)
+    size = (8.8, 0.38 * sum(counts) + 1.1 * len(counts) + 0.8)
     options: dict[str, Any] = {"squeeze": False, "layout": "constrained", "figsize": size}
     figure, grid = plt.subplots(len(counts), 1, height_ratios=counts, **options)
     for axes, (script, effects) in zip(grid.flat, by_script.items(), strict=True):

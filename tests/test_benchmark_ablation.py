@@ -1,6 +1,7 @@
 """What benchmark/ablation.py runs, and what ablation_plot.py makes of the runs."""
 
 import csv
+import dataclasses
 import json
 import math
 import os
@@ -293,9 +294,14 @@ def test_the_picture_has_shares_of_what_is_learned():
     numbers = {"runs": 3, "diverged": 0, "score": 25.0, "baseline_runs": 3, "baseline": 100.0}
     effect = Effect("core-3", "A-v0", **numbers, start=50.0, difference=-75.0, low=-80, high=-70)
     assert plot.share(effect, effect.difference) == -1.5
-    assert [plot.percent(x) for x in (-1.5, 0.031, -0.001)] == ["\u2212150 %", "+3 %", "0 %"]
+    assert [plot.percent(x) for x in (-1.5, 0.031, -0.001)] == ["\u2212150", "+3", "0"]
+    assert plot.interval_of(effect) == "\u2212160 to \u2212140"
     nothing_learned = Effect("core-3", "A-v0", **numbers, start=100, difference=0, low=0, high=0)
     assert math.isnan(plot.share(nothing_learned, -1.0))
+    assert plot.interval_of(nothing_learned) == "nothing learned"
+    other = dataclasses.replace(effect, tag="core-4", difference=-80.0)
+    effects = [effect, other, dataclasses.replace(effect, tag="core-5", runs=0)]
+    assert plot.by_importance(effects) == ["core-4", "core-3"]
 
 
 def test_no_runs_are_bad_input(tmp_path, runs_dir):
