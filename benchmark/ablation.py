@@ -33,7 +33,6 @@ from family import FAMILY
 from undo import Ablation, ablations, tagged_lines
 
 BASELINE = "baseline"
-KNOWN = " ".join(FAMILY)
 
 
 @dataclass
@@ -53,9 +52,7 @@ def script_of(args: Args) -> Path:
     words = shlex.split(args.command)
     script = Path(words[place_of_script(words)])
     if script.name not in FAMILY:
-        run.fail(
-            f"--command: the details of {script.name} are not known; of these they are: {KNOWN}"
-        )
+        run.fail(f"--command: {script.name} is not called like one of the scripts in ppo/")
     return script
 
 
@@ -122,6 +119,12 @@ def write_copies(args: Args, sources: dict[str, str]) -> None:
             copy.write_text(source)
 
 
+def has_diverged(task: Task) -> bool:
+    """Whether the task's run has ended with a loss that is not finite."""
+    folder, finished = find_run(task)
+    return folder is not None and not finished and diverged(task.log)
+
+
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
     args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
@@ -134,14 +137,10 @@ def main() -> int:
         return 0
     write_copies(args, sources)
     run.note_other_scripts(tasks)
-    todo = []
-    for task in tasks:
-        if diverged(task.log):
-            print(f"diverged {task.name}: {task.log}")
-        else:
-            todo.append(task)
-    exit_code = run.launch(todo, args)
-    if all(find_run(task)[1] or diverged(task.log) for task in tasks):
+    for task in (task for task in tasks if has_diverged(task)):
+        print(f"diverged {task.name}: {task.log}")
+    exit_code = run.launch([task for task in tasks if not has_diverged(task)], args)
+    if all(find_run(task)[1] or has_diverged(task) for task in tasks):
         exit_code = 0
     return exit_code or run.close(closing)
 

@@ -138,20 +138,19 @@ def difference_of_means(scores: np.ndarray, baseline: np.ndarray) -> tuple[float
 
 
 def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained]) -> Effect:
-    """The effect of leaving out a detail in an environment; NaN where there are no runs."""
+    """The effect of leaving out a detail in an environment; NaN if there are no runs without it."""
     scores = np.array([trained.run.score for trained in runs])
     before = np.array([trained.run.score for trained in baseline])
-    known = len(runs) > 0 and len(baseline) > 0
-    difference, low, high = difference_of_means(scores, before) if known else (math.nan,) * 3
+    difference, low, high = difference_of_means(scores, before) if runs else (math.nan,) * 3
     return Effect(
         tag=tag,
         env_id=env_id,
-        runs=len(runs) if known else 0,
+        runs=len(runs),
         diverged=sum(trained.diverged for trained in runs),
-        score=float(scores.mean()) if known else math.nan,
+        score=float(scores.mean()) if runs else math.nan,
         baseline_runs=len(baseline),
-        baseline=float(before.mean()) if len(before) else math.nan,
-        start=float(np.mean([trained.start for trained in baseline])) if baseline else math.nan,
+        baseline=float(before.mean()),
+        start=float(np.mean([trained.start for trained in baseline])),
         difference=difference,
         low=low,
         high=high,

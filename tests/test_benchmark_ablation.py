@@ -114,6 +114,8 @@ def test_a_run_that_diverged_is_a_result(fake):
     again = fake.run(*flags)
     assert again.returncode == 0 and "2 runs: 0 done, 2 skipped" in again.stdout
     assert "diverged core-3 Fail-v0 seed 1" in again.stdout
+    flags_changed = fake.run(*flags, "--env-flags", "Fail-v0=--learning-rate 0.1")
+    assert "2 skipped, 2 failed" in flags_changed.stdout, "with other flags it may go well"
 
     text = fake.path.read_text().replace("diverged at step", "ended by a mistake at step")
     fake.path.write_text(text)
@@ -139,7 +141,7 @@ def test_when_all_is_done_it_is_drawn(fake, tmp_path):
         (("--env-flags", "A-v0"), "--env-flags: A-v0 is not of the form"),
         (("--command", "python nowhere.py"), "--command: there is no file nowhere.py"),
         (("--command", "python"), "--command names no .py script"),
-        (("--command", f"python {FAKE_TRAINING}"), "the details of fake_training.py are not known"),
+        (("--command", f"python {FAKE_TRAINING}"), "fake_training.py is not called like one"),
         (("--plot", str(FAKE_TRAINING)), "is not a folder"),
     ],
 )

@@ -130,10 +130,8 @@ def cell(effect: Effect | None) -> str:
     return text
 
 
-def baseline_cell(effect: Effect | None) -> str:
+def baseline_cell(effect: Effect) -> str:
     """The score of the script as it is."""
-    if effect is None or effect.baseline_runs == 0:
-        return NOT_RUN
     return f"{number(effect.baseline)} ({runs(effect.baseline_runs)})"
 
 
@@ -148,16 +146,15 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
 
     Those that are not trained have dashes.
     """
-    env_ids = list(dict.fromkeys(effect.env_id for effect in effects))
+    by_env = {effect.env_id: effect for effect in effects}
     found = {(effect.tag, effect.env_id): effect for effect in effects}
-    baselines = {effect.env_id: effect for effect in effects if effect.baseline_runs}
-    columns = env_ids or ["effect"]
+    columns = list(by_env) or ["effect"]
     lines = [
         f"| detail | without it | {' | '.join(columns)} |",
         f"|---|---|{'---|' * len(columns)}",
     ]
-    if baselines:
-        scores = [baseline_cell(baselines.get(env_id)) for env_id in env_ids]
+    if effects:
+        scores = [baseline_cell(effect) for effect in by_env.values()]
         lines.append(f"| score with all of them | | {' | '.join(scores)} |")
     for ablation in wanted:
         if ablation.edits:
