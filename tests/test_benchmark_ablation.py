@@ -13,6 +13,7 @@ from pathlib import Path
 import ablations as results
 import pytest
 from ablations import Effect, read_effects, table, write_effects
+from family import Script
 from helpers.benchmark_runs import FAKE_TRAINING, run_program
 from helpers.in_process import load_program
 from sync import ROOT, Collection
@@ -350,10 +351,32 @@ def test_what_was_not_run_says_so():
 
 def test_the_page_has_all_details_of_both_scripts():
     text = results.section(Collection())
+    sentences = results.sentences(Collection())
     for script in results.SCRIPTS:
         part = text.partition(f"**`{script}`**")[2].partition("**`")[0]
         for ablation in ablations(script, Collection().source(script)).values():
             assert f"{results.label(ablation.tag)} | {ablation.without} |" in part
+            begin = f"Without it in `{script}`: {ablation.without}."
+            assert any(sentence.startswith(begin) for sentence in sentences[ablation.tag])
+
+
+def test_a_detail_says_what_happens_without_it(tmp_path):
+    (tmp_path / "ppo").mkdir()
+    (tmp_path / results.RESULTS).mkdir(parents=True)
+    (tmp_path / "ppo" / "ppo.py").write_text(Collection().source("ppo.py"))
+    collection = Collection(tmp_path, {"ppo.py": Script(None, None)}, ())
+    effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 4.0, 1.0, -2.0, -3.0, -1.0)
+    other = dataclasses.replace(effect, env_id="B-v0", difference=0.5, high=4.0, diverged=1)
+    write_effects([effect, other], tmp_path / results.RESULTS / "ablation_ppo.csv")
+    found = results.sentences(collection)
+    begin = "Without it in `ppo.py`: "
+    scores = "Final score: A-v0 **-2.0** (-3.0 to -1.0); B-v0 0.5 (-3.0 to 4.0), 1 diverged."
+    assert found["core-4"] == [f"{begin}the learning rate stays what it is at the start. {scores}"]
+    assert found["core-3"] == [f"{begin}torch's default epsilon, 1e-8. Not run yet."]
+    assert found["aux-3"][0].endswith("it is off unless --target-kl is given.")
+    assert "ablation.png" not in results.section(collection)
+    (tmp_path / results.RESULTS / "ablation.png").touch()
+    assert "](results/ablation.png)" in results.section(collection)
 
 
 # ------ from end to end ------

@@ -7,6 +7,7 @@ wrote; details are those of the scripts. A detail without numbers was not run ye
 
 import csv
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -21,11 +22,13 @@ RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 PICTURE = "![What is lost without each detail](results/ablation.png)"
 EXPLANATION = """\
-A line is the script trained without one detail: by how much its final score differs, with the 95 %
-interval; bold where 0 is not in it."""
-MEASURED = """\
-<details markdown="1"><summary>How it was measured</summary>
+By how much the final score differs when a script is trained without one of its details; below, each
+detail says so, too."""
+NUMBERS = """\
+<details markdown="1"><summary>All numbers, and how they were measured</summary>
 
+Differences of the final score with their 95 % interval; bold where 0 is not in it."""
+MEASURED = """\
 `benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
 MuJoCo for 500k steps. The edits are in `tests/mutations/`. A score is the mean return of a run's
 last 100 episodes, an effect the difference of the means over the seeds, its interval Welch's. One
@@ -165,20 +168,43 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
     return "\n".join(lines)
 
 
-def section(collection: Collection) -> str:
-    """The tables of all scripts and what they say; empty if no script has ablations."""
-    results = collection.root / RESULTS
-    tables = []
+def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
+    """Ablations and effects of each script that has some."""
+    found = {}
     for script in SCRIPTS:
         known = script in collection.family
         wanted = ablations(script, collection.source(script)) if known else {}
         if wanted:
-            effects = read_effects(results / f"ablation_{Path(script).stem}.csv")
-            tables += [f"**`{script}`**", table(wanted.values(), effects)]
+            path = collection.root / RESULTS / f"ablation_{Path(script).stem}.csv"
+            found[script] = (list(wanted.values()), read_effects(path))
+    return found
+
+
+def sentences(collection: Collection) -> dict[str, list[str]]:
+    """By tag, for each script: what it does without the detail, and the effect of that."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for script, (wanted, effects) in measured(collection).items():
+        for ablation in wanted:
+            own = [effect for effect in effects if effect.tag == ablation.tag and effect.runs]
+            text = f"Without it in `{script}`: {ablation.without}."
+            if own:
+                each = [f"{effect.env_id} {cell(effect)}" for effect in own]
+                text += f" Final score: {'; '.join(each)}."
+            elif ablation.edits:
+                text += f" {NOT_RUN.capitalize()}."
+            found[ablation.tag].append(text)
+    return dict(found)
+
+
+def section(collection: Collection) -> str:
+    """The picture and the tables of all scripts; empty if no script has ablations."""
+    tables = []
+    for script, (wanted, effects) in measured(collection).items():
+        tables += [f"**`{script}`**", table(wanted, effects)]
     if not tables:
         return ""
-    picture = [PICTURE] if (results / "ablation.png").exists() else []
-    return "\n\n".join([*picture, EXPLANATION, *tables, MEASURED]) + "\n"
+    picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
+    return "\n\n".join([*picture, EXPLANATION, NUMBERS, *tables, MEASURED]) + "\n"
 
 
 def pages(collection: Collection) -> dict[Path, str]:

@@ -27,7 +27,7 @@ def generated(collection: Collection) -> dict[Path, str]:
     """
     return (
         blocks.pages(collection)
-        | details.pages(collection)
+        | details.pages(collection, ablations.sentences(collection))
         | ablations.pages(collection)
         | collection.golden_diffs()
     )
