@@ -42,10 +42,11 @@ def of(script: str, tag: str) -> Ablation:
     return ablations(script, COLLECTION.source(script))[tag]
 
 
+# Those that a script has from its parent are trained there.
 TRAINED = [
     (script, ablation)
     for script in SCRIPTS
-    for ablation in ablations(script, COLLECTION.source(script)).values()
+    for ablation in own_ablations(script).values()
     if ablation.edits
 ]
 
