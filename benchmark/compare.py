@@ -96,11 +96,14 @@ class Scale:
     high: float
     kind: str  # human, range or file
 
+    @property
+    def span(self) -> float:
+        """From 0 to 1, in the environment's own scores."""
+        return self.high - self.low
+
     def normalize(self, scores: np.ndarray) -> np.ndarray:
-        """(n,) -> (n,); 1 for all where the runs leave no range: none is better than another."""
-        if self.low == self.high:
-            return np.ones_like(scores)
-        return (scores - self.low) / (self.high - self.low)
+        """(n,) -> (n,)."""
+        return (scores - self.low) / self.span
 
 
 @dataclass(frozen=True)
@@ -248,11 +251,20 @@ def read_atari_scales() -> dict[str, Scale]:
     return {row["game"]: Scale(float(row["random"]), float(row["human"]), "human") for row in rows}
 
 
+def seen_scale(scores: np.ndarray) -> Scale:
+    """From the worst to the best of all runs; if they are alike, they are all as good as the best.
+
+    scores: (runs,).
+    """
+    low, high = float(scores.min()), float(scores.max())
+    return Scale(low if low < high else high - 1, high, "range")
+
+
 def choose_scales(normalize: str, scores: dict[str, np.ndarray]) -> dict[str, Scale]:
     """What is 0 and 1 in each environment, from --normalize and the scores of all its runs."""
     games = read_atari_scales()
     human = {env_id: games[game] for env_id in scores if (game := atari_game(env_id)) in games}
-    seen = {env_id: Scale(all_.min(), all_.max(), "range") for env_id, all_ in scores.items()}
+    seen = {env_id: seen_scale(runs) for env_id, runs in scores.items()}
     if normalize == "range":
         return seen
     if normalize == "auto":
@@ -685,32 +697,41 @@ def draw_estimate(axes: plt.Axes, y: float, estimate: Estimate, color: str) -> N
     axes.plot(estimate.value, y, "o", color=color, markerfacecolor=face, markersize=6.5)
 
 
+def draw_runs(axes: plt.Axes, scores: Scores, baseline: str, colors: dict[str, str]) -> None:
+    """Each run as a small dot, by how much it is above the baseline's mean score."""
+    for y, (env_id, scale) in enumerate(scores.scales.items()):
+        if env_id not in scores.raw[baseline]:
+            continue
+        middle = scores.raw[baseline][env_id].mean()
+        for name, of in scores.raw.items():
+            gaps = 100 * (of.get(env_id, np.array([])) - middle) / scale.span
+            dots: dict[str, Any] = {"color": colors[name], "alpha": 0.45, "linewidth": 0}
+            axes.scatter(gaps, np.full_like(gaps, y - 0.22), s=16, **dots)
+
+
 def draw_differences(
     axes: plt.Axes, scores: Scores, comparisons: list[Comparison], colors: dict[str, str]
 ) -> None:
     """For each environment the differences to the baseline, in % of the normalized scale."""
-    names = [env_id for env_id in scores.scales if any(env_id in c.by_env for c in comparisons)]
-    labels = [*names, f"all {len(scores.shared)}"] if len(scores.shared) > 1 else names
+    draw_runs(axes, scores, comparisons[0].baseline, colors)
+    labels = list(scores.scales)
     for number, comparison in enumerate(comparisons):
-        offset = 0.5 * (number - (len(comparisons) - 1) / 2) / len(comparisons)
-        for y, label in enumerate(labels):
-            if label in comparison.by_env:
-                scale = scores.scales[label]
-                span = (scale.high - scale.low) or 1.0
-                estimate = comparison.by_env[label].times(100 / span)
-            elif label in names:
-                continue
-            else:
-                estimate = comparison.overall.times(100)
-            draw_estimate(axes, y + offset, estimate, colors[comparison.group])
+        offset = 0.4 * (number + 0.5) / len(comparisons) - 0.1
+        for env_id, found in comparison.by_env.items():
+            scale = scores.scales[env_id]
+            y = labels.index(env_id) + offset
+            draw_estimate(axes, y, found.times(100 / scale.span), colors[comparison.group])
+        if len(scores.shared) > 1:
+            y = len(labels) + offset
+            draw_estimate(axes, y, comparison.overall.times(100), colors[comparison.group])
+    if len(scores.shared) > 1:
+        axes.axhline(len(labels) - 0.5, color="#9ca3af", linewidth=0.8)
+        labels.append(f"all {len(scores.shared)}")
     axes.axvline(0, color="#374151", linewidth=1)
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    if len(labels) > len(names):
-        axes.axhline(len(names) - 0.5, color="#9ca3af", linewidth=0.8)
-        axes.get_yticklabels()[-1].set_fontweight("bold")
+    axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel(f"difference to {comparisons[0].baseline}, % of the normalized scale")
-    axes.set_title("Difference and its 95 % interval", loc="left", fontweight="bold")
+    axes.set_title("Runs, difference, 95 % interval", loc="left", fontweight="bold")
     style(axes, "x")
 
 
@@ -719,7 +740,7 @@ def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> Non
     matrices = {name: scores.matrix(name) for name in scores.raw}
     lowest = min(matrix.min() for matrix in matrices.values())
     highest = max(matrix.max() for matrix in matrices.values())
-    margin = 0.02 * ((highest - lowest) or 1.0)
+    margin = 0.02 * (highest - lowest) + 0.01
     grid = np.linspace(lowest - margin, highest + margin, PROFILE_POINTS)
     for name, matrix in matrices.items():
         share, band = profile(matrix, grid)
@@ -764,9 +785,10 @@ def draw(scores: Scores, comparisons: list[Comparison], paths: list[Path]) -> No
     rows = len(scores.scales) * max(1.0, 0.6 * len(comparisons))
     height = max(5.4, 0.27 * rows + 2.5)
     figure = plt.figure(figsize=(11, height), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.15]).flat
+    halves: Any = figure.subfigures(1, 2, width_ratios=[1, 1.15])
+    left, right = halves
     draw_differences(left.subplots(), scores, comparisons, colors)
-    top, bottom = right.subfigures(2, 1, height_ratios=[1.6, 1]).flat
+    top, bottom = right.subfigures(2, 1, height_ratios=[1.6, 1])
     draw_profiles(top.subplots(), scores, colors)
     draw_measures(bottom.subplots(1, 3), scores, comparisons, colors)
     answer = "\n".join(
