@@ -794,7 +794,7 @@ def draw(scores: Scores, comparisons: list[Comparison], paths: list[Path]) -> No
     answer = "\n".join(
         line
         for comparison in comparisons
-        for line in textwrap.wrap(sentence(scores, comparison), 120)
+        for line in textwrap.wrap(sentence(scores, comparison), 150)
     )
     figure.suptitle(answer, x=0.01, ha="left", fontsize=10.5)
     line: dict[str, Any] = {"linewidth": 2.2, "marker": "o"}
