@@ -172,6 +172,21 @@ class Comparison:
     seeds_needed: int | None  # of each group, for a difference like this one to be seen
 
 
+@dataclass
+class Results:
+    """All that is drawn and written. The first group is the baseline."""
+
+    groups: list[Group]
+    scores: Scores
+    comparisons: list[Comparison]  # of the other groups
+    overall: dict[str, dict[str, Estimate]]  # by measure and group: over the shared environments
+
+    @property
+    def baseline(self) -> Group:
+        """What the others are compared with."""
+        return self.groups[0]
+
+
 # ------ reading ------
 
 
@@ -419,10 +434,20 @@ def optimality_gap(matrix: np.ndarray) -> np.ndarray:
     return np.array([metrics.aggregate_optimality_gap(matrix)])
 
 
+def shares_above(matrix: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Share of all scores above each point of a grid: (points,)."""
+    ordered = np.sort(matrix, axis=None)
+    return 1 - np.searchsorted(ordered, grid, side="right") / len(ordered)
+
+
 def profile(matrix: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share of runs above each score of a grid, (points,), and its 95 % band, (2, points)."""
+    """Share of runs above each point of a grid, (points,), and its 95 % band, (2, points).
+
+    rliable's performance profile; its own function of the shares is a loop over the points.
+    """
     np.random.seed(0)
-    points, bands = library.create_performance_profile({"": matrix}, grid, reps=RESAMPLES // 4)
+    options: dict[str, Any] = {"custom_profile_func": shares_above, "reps": RESAMPLES}
+    points, bands = library.create_performance_profile({"": matrix}, grid, **options)
     return points[""], bands[""]
 
 
@@ -448,6 +473,34 @@ def compare(scores: Scores, baseline: str, group: str) -> Comparison:
     )
 
 
+def measure_overall(
+    scores: Scores, comparisons: list[Comparison]
+) -> dict[str, dict[str, Estimate]]:
+    """Numbers over the environments that all groups have, by measure and group."""
+    baseline = comparisons[0].baseline
+    matrices = {name: scores.matrix(name) for name in scores.raw}
+    return {
+        "interquartile mean": {
+            name: bootstrap(matrix, interquartile_mean) for name, matrix in matrices.items()
+        },
+        "optimality gap": {
+            name: bootstrap(matrix, optimality_gap) for name, matrix in matrices.items()
+        },
+        f"difference to {baseline}": {one.group: one.overall for one in comparisons},
+        f"probability of improvement over {baseline}": {
+            one.group: one.overall_improvement for one in comparisons
+        },
+    }
+
+
+def evaluate(groups: list[Group], normalize: str) -> Results:
+    """All numbers; fails if there is nothing to compare."""
+    scores = collect_scores(groups, normalize)
+    baseline, *others = scores.raw
+    comparisons = [compare(scores, baseline, group) for group in others]
+    return Results(groups, scores, comparisons, measure_overall(scores, comparisons))
+
+
 # ------ the answer ------
 
 
@@ -468,10 +521,11 @@ def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
 
 
 def rounded(numbers: list[float]) -> list[str]:
-    """Numbers of a sentence, without decimals where none is below ten."""
-    digits = 0 if max(abs(number) for number in numbers) >= 10 else 2
+    """The numbers of a sentence, with fewer decimals the larger the largest of them is."""
+    largest = max(abs(number) for number in numbers)
+    digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
     texts = [f"{number:.{digits}f}" for number in numbers]
-    return [text.removeprefix("-") if float(text) == 0 else text for text in texts]
+    return [text.removeprefix("-") if float(text) == 0 else text for text in texts]  # no -0
 
 
 def sentence(scores: Scores, comparison: Comparison) -> str:
@@ -553,26 +607,6 @@ def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list
     return rows
 
 
-def measure_overall(
-    scores: Scores, comparisons: list[Comparison]
-) -> dict[str, dict[str, Estimate]]:
-    """Numbers over the environments that all groups have, by measure and group."""
-    baseline = comparisons[0].baseline
-    matrices = {name: scores.matrix(name) for name in scores.raw}
-    return {
-        "interquartile mean": {
-            name: bootstrap(matrix, interquartile_mean) for name, matrix in matrices.items()
-        },
-        "optimality gap": {
-            name: bootstrap(matrix, optimality_gap) for name, matrix in matrices.items()
-        },
-        f"difference to {baseline}": {one.group: one.overall for one in comparisons},
-        f"probability of improvement over {baseline}": {
-            one.group: one.overall_improvement for one in comparisons
-        },
-    }
-
-
 def explain(scores: Scores) -> list[str]:
     """How the numbers of the tables were made."""
     kinds = {scores.scales[env_id].kind for env_id in scores.shared}
@@ -602,23 +636,23 @@ def explain(scores: Scores) -> list[str]:
     return lines
 
 
-def table(scores: Scores, groups: list[Group], comparisons: list[Comparison]) -> str:
+def table(results: Results) -> str:
     """The answer and the two tables, in Markdown."""
-    baseline = groups[0]
-    lines = [sentence(scores, comparison) for comparison in comparisons]
-    lines += ["", *(what_differs(baseline, group) for group in groups[1:]), ""]
+    scores, baseline = results.scores, results.baseline
+    lines = [sentence(scores, comparison) for comparison in results.comparisons]
+    lines += ["", *(what_differs(baseline, group) for group in results.groups[1:]), ""]
     lines.append(
         f"| environment | runs | score | difference to {baseline.name} (95 %) | in % | "
         "probability of improvement |"
     )
     lines.append("|---|---|---:|---:|---:|---:|")
     for env_id in scores.scales:
-        lines += env_rows(scores, comparisons, env_id)
+        lines += env_rows(scores, results.comparisons, env_id)
     count = len(scores.shared)
     where = scores.shared[0] if count == 1 else f"all {count} environments"
     lines += ["", f"| {where}, normalized | {' | '.join(scores.raw)} |"]
     lines.append(f"|---|{'---:|' * len(scores.raw)}")
-    for measure, of in measure_overall(scores, comparisons).items():
+    for measure, of in results.overall.items():
         cells = [of[name].text(".2f") if name in of else "" for name in scores.raw]
         lines.append(f"| {' | '.join([measure, *cells])} |")
     lines += ["", *explain(scores), *scores.remarks]
@@ -658,11 +692,11 @@ def write_environments(scores: Scores, comparisons: list[Comparison], path: Path
     write_rows(path, [*header, "probability_of_improvement"], rows)
 
 
-def write_overall(scores: Scores, comparisons: list[Comparison], path: Path) -> None:
+def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
     """CSV: a line for each group and measure over the environments that all have."""
     rows = [
         [measure, name, of.value, of.low, of.high]
-        for measure, by_group in measure_overall(scores, comparisons).items()
+        for measure, by_group in overall.items()
         for name, of in by_group.items()
     ]
     write_rows(path, ["measure", "group", "value", "low", "high"], rows)
@@ -756,18 +790,15 @@ def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> Non
     style(axes, "both")
 
 
-def draw_measures(
-    grid: np.ndarray, scores: Scores, comparisons: list[Comparison], colors: dict[str, str]
-) -> None:
+def draw_measures(grid: np.ndarray, results: Results, colors: dict[str, str]) -> None:
     """The numbers over all environments, a panel for each."""
-    overall = measure_overall(scores, comparisons)
-    overall.pop(f"difference to {comparisons[0].baseline}")  # stands in the panel of differences
+    names = [name for name in results.overall if not name.startswith("difference")]
     titles = ["Interquartile mean", "Optimality gap", "Prob. of improvement"]
-    for axes, title, by_group in zip(grid, titles, overall.values(), strict=True):
-        for y, name in enumerate(scores.raw):
-            if name in by_group:
-                draw_estimate(axes, y, by_group[name], colors[name])
-        axes.set_ylim(len(scores.raw) - 0.4, -0.6)
+    for axes, title, measure in zip(grid, titles, names, strict=True):
+        for y, group in enumerate(results.groups):
+            if group.name in results.overall[measure]:
+                draw_estimate(axes, y, results.overall[measure][group.name], colors[group.name])
+        axes.set_ylim(len(results.groups) - 0.4, -0.6)
         axes.set_yticks([])
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
         axes.xaxis.set_major_locator(plot.MaxNLocator(4))
@@ -777,8 +808,9 @@ def draw_measures(
     grid[2].set_xlim(-0.03, 1.03)
 
 
-def draw(scores: Scores, comparisons: list[Comparison], paths: list[Path]) -> None:
+def draw(results: Results, png: Path, svg: Path) -> None:
     """Write the picture as PNG and as SVG."""
+    scores, comparisons = results.scores, results.comparisons
     colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(scores.raw)}
     plt.rcParams.update(plot.LOOK)
     plt.rcParams["svg.hashsalt"] = "compare"  # the same picture is the same file
@@ -790,7 +822,7 @@ def draw(scores: Scores, comparisons: list[Comparison], paths: list[Path]) -> No
     draw_differences(left.subplots(), scores, comparisons, colors)
     top, bottom = right.subfigures(2, 1, height_ratios=[1.6, 1])
     draw_profiles(top.subplots(), scores, colors)
-    draw_measures(bottom.subplots(1, 3), scores, comparisons, colors)
+    draw_measures(bottom.subplots(1, 3), results, colors)
     answer = "\n".join(
         line
         for comparison in comparisons
@@ -800,23 +832,21 @@ def draw(scores: Scores, comparisons: list[Comparison], paths: list[Path]) -> No
     line: dict[str, Any] = {"linewidth": 2.2, "marker": "o"}
     handles: list[Any] = [plot.Line2D([], [], color=c, label=n, **line) for n, c in colors.items()]
     plot.add_legend(figure, handles, 6)
-    png, svg = paths
     figure.savefig(svg, facecolor="white", metadata={"Date": None})
     plot.save(figure, png)
 
 
-def write_all(
-    scores: Scores, groups: list[Group], comparisons: list[Comparison], out: Path, name: str
-) -> list[Path]:
+def write_all(results: Results, out: Path, name: str) -> list[Path]:
     """Write picture, table and files of numbers; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     ends = (".md", ".png", ".svg", ".csv", "_overall.csv", "_scores.csv")
     paths = [out / f"{name}{end}" for end in ends]
-    paths[0].write_text(table(scores, groups, comparisons))
-    draw(scores, comparisons, paths[1:3])
-    write_environments(scores, comparisons, paths[3])
-    write_overall(scores, comparisons, paths[4])
-    write_runs(scores, paths[5])
+    text, png, svg, environments, overall, runs = paths
+    text.write_text(table(results))
+    draw(results, png, svg)
+    write_environments(results.scores, results.comparisons, environments)
+    write_overall(results.overall, overall)
+    write_runs(results.scores, runs)
     return paths
 
 
@@ -826,11 +856,10 @@ def main() -> int:
     if args.out.exists() and not args.out.is_dir():
         fail(f"--out: {args.out} is not a folder")
     groups = read_groups(args)
-    scores = collect_scores(groups, args.normalize)
-    for remark in scores.remarks:
+    results = evaluate(groups, args.normalize)
+    for remark in results.scores.remarks:
         warn(remark)
-    comparisons = [compare(scores, groups[0].name, group.name) for group in groups[1:]]
-    paths = write_all(scores, groups, comparisons, args.out, args.name)
+    paths = write_all(results, args.out, args.name)
     print(paths[0].read_text())
     for path in paths:
         print(path)

@@ -369,10 +369,10 @@ def write_curves(runs: list[Run], path: Path, what: str) -> None:
 
 def write_scores(runs: list[Run], path: Path) -> None:
     """CSV with the final score of each run, and what rerun.py needs to make it again."""
-    origin = [one.name for one in dataclasses.fields(Provenance)]
+    names = [one.name for one in dataclasses.fields(Provenance)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env_id", "seed", "score", "steps", "minutes", "script", *origin])
+        writer.writerow(["env_id", "seed", "score", "steps", "minutes", "script", *names])
         for run in runs:
             row = [run.env_id, run.seed, f"{run.score:.2f}", run.total_steps]
             row += [f"{run.total_minutes:.2f}", run.script]
@@ -427,16 +427,22 @@ def remarks_on_beside(results: Results) -> list[str]:
     return remarks
 
 
+def origin(run: Run) -> str:
+    """Script and flags of a run."""
+    made = run.provenance
+    version = f"SHA-256 `{made.script_hash}`" if made.script_hash else "version not recorded"
+    flags = f"flags `{made.flags}`" if made.flags else "default flags"
+    return f"`{run.script}`, {version}, {flags}"
+
+
 def remarks_on_origin(results: Results) -> list[str]:
     """Script, flags and seeds: a line for the environments that agree in all of them."""
     by_origin: dict[str, list[str]] = defaultdict(list)
     for env_id, group in results.by_env.items():
-        hashes = ", ".join(sorted({f"`{run.provenance.script_hash}`" for run in group}))
-        flags = " or ".join(sorted({f"`{run.provenance.flags or 'none'}`" for run in group}))
-        numbers = ", ".join(str(run.seed) for run in group)
-        origin = f"`{results.script}` of SHA-256 {hashes}, flags {flags}, seeds {numbers}."
-        by_origin[origin].append(env_id)
-    return [f"{', '.join(env_ids)}: {origin}" for origin, env_ids in by_origin.items()]
+        made = " or ".join(sorted({origin(run) for run in group}))
+        numbers = f"seed{'s' if len(group) > 1 else ''} {', '.join(str(run.seed) for run in group)}"
+        by_origin[f"{made}, {numbers}."].append(env_id)
+    return [f"{', '.join(env_ids)}: {made}" for made, env_ids in by_origin.items()]
 
 
 def write_table(results: Results, path: Path) -> None:

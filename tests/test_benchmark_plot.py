@@ -229,7 +229,9 @@ def test_rolling_mean_and_held_values():
     x = np.random.default_rng(0).normal(size=250)
     expected = [x[max(0, i - 99) : i + 1].mean() for i in range(250)]
     assert np.allclose(run_folders.rolling_mean(x), expected)
-    held = run_folders.value_at(np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30]))
+    held = run_folders.value_at(
+        np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30])
+    )
     assert np.array_equal(held, [np.nan, 10, 20, 30], equal_nan=True)
 
 
