@@ -340,14 +340,6 @@ def test_a_run_without_a_number_is_left_out(tmp_path):
     assert "1.50 ± 0.71 (2 seeds)" in done.stdout
 
 
-def test_environments_do_not_overlap_in_the_picture(tmp_path):
-    """Each has at least 15 points of height."""
-    scores = {f"Environment{n}-v0": [1.0, 2.0] for n in range(25)}
-    compare.draw(results_of(A=scores, B=scores), tmp_path / "it.png", tmp_path / "it.svg")
-    with compare.plot.Image.open(tmp_path / "it.png") as picture:
-        assert picture.height / 110 * 72 > 25 * 15
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
