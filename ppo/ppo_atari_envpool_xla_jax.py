@@ -463,6 +463,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict
 from datetime import datetime
@@ -784,6 +785,12 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
     sys.exit(exit_code)
 
 
+def report_thread(failure: Any) -> None:
+    """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
+    if getattr(failure.exc_value, "errno", None) != errno.ENOSPC:
+        threading.__excepthook__(failure)
+
+
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
     """Refuses environments with spaces of other types, and names the script that is for them."""
     action_space = envs.single_action_space
@@ -888,6 +895,7 @@ def main() -> int:
     folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
     if args.resume:
         folder = Path(args.resume)
+    threading.excepthook = report_thread  # TensorBoard writes in a thread of its own
     try:
         return train(args, folder, checkpoint)
     except OSError as error:

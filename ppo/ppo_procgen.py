@@ -475,10 +475,12 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 # Imported here, so that the imports above are those of the variant.
 import errno
 import json
+import logging
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -793,6 +795,7 @@ def setup_torch(args: Args) -> torch.device:
     """Sets threads and determinism; returns the device that is meant by --device and --cuda."""
     torch.set_num_threads(args.torch_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
+    torch.backends.cudnn.benchmark = not args.torch_deterministic  # tries which is the fastest
     if args.device != "auto":
         return torch.device(args.device)
     return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
@@ -801,6 +804,10 @@ def setup_torch(args: Args) -> torch.device:
 def compiled(function: Any, device: torch.device) -> Any:
     """torch.compile, with the backward pass as a part of the graph."""
     torch._dynamo.config.trace_autograd_ops = True
+    # Where the CUDA toolkit is installed without a GPU, torch warns of it.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    if device.type == "cuda":  # TensorFloat-32 in matrix products, as cuDNN does in convolutions
+        torch.set_float32_matmul_precision("high")
     # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
 
@@ -840,6 +847,12 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
     """Ends the program with one line: for input that is known not to work."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
+
+
+def report_thread(failure: Any) -> None:
+    """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
+    if getattr(failure.exc_value, "errno", None) != errno.ENOSPC:
+        threading.__excepthook__(failure)
 
 
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
@@ -949,6 +962,7 @@ def main() -> int:
     folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
     if args.resume:
         folder = Path(args.resume)
+    threading.excepthook = report_thread  # TensorBoard writes in a thread of its own
     try:
         return train(args, folder, checkpoint)
     except OSError as error:

@@ -3,6 +3,7 @@
 import errno
 import filecmp
 import json
+import logging
 import os
 import random
 import re
@@ -293,6 +294,19 @@ def test_full_disk_ends_the_run_with_a_line(tmp_path: Path) -> None:
     resume_command(folder, "--eval-episodes", 0, cwd=tmp_path)
 
 
+def test_full_disk_that_the_events_meet_first_ends_the_run_with_a_line(tmp_path: Path) -> None:
+    """TensorBoard's thread fails first; what it would print about that is not printed."""
+    process = start_command(*ENDLESS, cwd=tmp_path)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    (events,) = folder.glob("events*")
+    events.unlink()
+    events.symlink_to("/dev/full")
+    assert process.wait(60) == 1
+    told = f"the disk is full; when there is space, --resume runs/{folder.name} goes on\n"
+    assert process.stderr is not None
+    assert process.stderr.read() == f"{SCRIPT.name}: {told}"
+
+
 def test_run_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     """As with `python ppo.py | head -1`."""
     process = start_command("--num-envs", 1, *ENDLESS, cwd=tmp_path)
@@ -425,6 +439,47 @@ def test_only_for_the_cpu_is_compiled_to_cpp(device: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch, "compile", lambda function, options: asked.append(options))
     load_script("ppo.py").compiled(print, torch.device(device))
     assert asked == [{"cpp_wrapper": device == "cpu"}]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_cudnn_tries_algorithms_where_they_may_differ(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("deterministic", "benchmark"):  # neither is as it will be; given back afterwards
+        now = deterministic == (name == "benchmark")
+        monkeypatch.setattr(torch.backends.cudnn, name, now)
+    script = load_script("ppo.py")
+    script.setup_torch(script.Args(torch_deterministic=deterministic))
+    chosen = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    assert chosen == (deterministic, not deterministic)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_compiled_for_cuda_multiplies_in_tensorfloat(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "compile", lambda function, options: function)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    load_script("ppo.py").compiled(print, torch.device(device))
+    assert asked == (["high"] if device == "cuda" else [])
+
+
+def test_cuda_toolkit_without_a_gpu_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the toolkit is installed without a GPU, torch's compiler would warn of it."""
+    from torch.utils import cpp_extension
+
+    monkeypatch.setenv("CUDA_HOME", "/toolkit")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "compile", lambda function, options: function)
+    monkeypatch.setattr(cpp_extension.logger, "propagate", True)
+    cpp_extension.logger.setLevel(logging.WARNING)
+    caplog.clear()
+    load_script("ppo.py").compiled(print, torch.device("cpu"))
+    assert cpp_extension._find_cuda_home() == "/toolkit"
+    assert not caplog.records
 
 
 def test_every_process_of_a_launcher_keeps_its_own_run(tmp_path: Path) -> None:

@@ -90,9 +90,14 @@ def watched(module: ModuleType, folder: Path, **flags: Any) -> list[bool]:
     return right
 
 
-def test_gradients_lie_in_memory_as_their_weights(tmp_path: Path):
+@pytest.mark.parametrize(
+    "compile",
+    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
+    ids=["eager", "compiled"],
+)
+def test_gradients_lie_in_memory_as_their_weights(compile: bool, tmp_path: Path):
     """Also when they have been added up over the processes."""
-    flags = SHORT | {"total_timesteps": 96, "update_epochs": 1}
+    flags = SHORT | {"total_timesteps": 96, "update_epochs": 1, "compile": compile}
     assert together(NAME, watched, tmp_path, **flags) == [[True] * 2] * 2
 
 

@@ -104,10 +104,17 @@ def test_bf16_rounds_the_convolutions():
 
 
 # ------ training ------
-def test_gradients_lie_in_memory_as_their_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@pytest.mark.parametrize(
+    "compile",
+    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
+    ids=["eager", "compiled"],
+)
+def test_gradients_lie_in_memory_as_their_weights(
+    compile: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setattr(script, "optim", script.optim)  # given back afterwards
     right = watch_strides(script)
-    train(script, tmp_path, **SHORT | {"total_timesteps": 48})
+    train(script, tmp_path, **SHORT | {"total_timesteps": 48, "compile": compile})
     assert right == [True] * 3
 
 
