@@ -826,7 +826,7 @@ def draw(results: Results, png: Path, svg: Path) -> None:
     answer = "\n".join(
         line
         for comparison in comparisons
-        for line in textwrap.wrap(sentence(scores, comparison), 150)
+        for line in textwrap.wrap(sentence(scores, comparison), 136)
     )
     figure.suptitle(answer, x=0.01, ha="left", fontsize=10.5)
     line: dict[str, Any] = {"linewidth": 2.2, "marker": "o"}
