@@ -65,11 +65,11 @@ class Verdict:
     """Two sets of runs of what should be the same program."""
 
     difference: float  # of their mean scores, ours less the published ones
-    limit: float  # what chance alone explains
+    limit: float  # up to which they agree
 
     @property
     def agrees(self) -> bool:
-        """Whether chance alone explains the difference."""
+        """Whether the difference may be chance, or too small to matter."""
         return abs(self.difference) <= self.limit
 
 
@@ -167,8 +167,8 @@ def sentence(name: str, row: Row, ours: np.ndarray) -> str:
     agrees = "agrees" if verdict.agrees else "does not agree"
     return (
         f"{name} {agrees}: {describe(row.scores)} published, {describe(ours)} now; the difference "
-        f"is {verdict.difference:+.2f}, and chance alone explains up to {verdict.limit:.2f} "
-        "(Student's t, 95 %)."
+        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} (Student's t at 95 %, or "
+        "1 % of the score)."
     )
 
 
