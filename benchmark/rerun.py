@@ -167,8 +167,8 @@ def sentence(name: str, row: Row, ours: np.ndarray) -> str:
     agrees = "agrees" if verdict.agrees else "does not agree"
     return (
         f"{name} {agrees}: {describe(row.scores)} published, {describe(ours)} now; the difference "
-        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} (Student's t at 95 %, or "
-        "1 % of the score)."
+        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} (Student's t at 95 %, "
+        "or 1 % of the score)."
     )
 
 
