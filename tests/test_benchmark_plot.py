@@ -112,6 +112,8 @@ def test_writes_curves_scores_table_and_picture(tmp_path):
     assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
     assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
     assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
+    assert "CartPole-v1: `ppo.py`, version not recorded, default flags, seeds 1, 2, 3." in table
+    assert scores[0]["script"] == "ppo.py" and scores[0]["versions"] == "python 3.11.7 torch 2.13.0"
     assert "Left out, not finished: Own-v0 seed 2." in table
     assert "Fewer than 100 episodes, all of them counted: Own-v0 seed 1 (7)." in table
     assert "docs/rl-algorithms/ppo" in table
