@@ -60,17 +60,22 @@ class Result:
     seconds: float = 0.0  # that its process has run
 
 
-def settings(argv: Sequence[str]) -> list[str]:
-    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+def without_flags(argv: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words of argv less these flags and their values."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:
         flag, equals, _ = word.replace("_", "-").partition("=")
-        if flag not in ("--runs-dir", "--resume"):
+        if flag not in flags:
             kept.append(word)
         elif not equals:
             next(words, None)
     return kept
+
+
+def settings(argv: Sequence[str]) -> list[str]:
+    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+    return without_flags(argv, ("--runs-dir", "--resume"))
 
 
 def process_count(command: Sequence[str]) -> int | None:
