@@ -260,7 +260,7 @@ def write_scores(found: dict[tuple[str, str], list[Trained]], path: Path) -> Non
         for trained in (trained for group in found.values() for trained in group):
             run = trained.run
             numbers = [f"{run.score:.2f}", run.total_steps, f"{run.total_minutes:.2f}"]
-            facts = ["yes" if trained.diverged else "no", run.made_with]
+            facts = ["yes" if trained.diverged else "no", run.provenance.made_with]
             writer.writerow([trained.variant, run.env_id, run.seed, *numbers, *facts])
 
 

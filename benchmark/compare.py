@@ -813,7 +813,7 @@ def draw(results: Results, png: Path, svg: Path) -> None:
     scores, comparisons = results.scores, results.comparisons
     colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(scores.raw)}
     plt.rcParams.update(plot.LOOK)
-    plt.rcParams["svg.hashsalt"] = "compare"  # the same picture is the same file
+    plt.rcParams["svg.hashsalt"] = "compare"  # ids in the SVG do not change from call to call
     rows = len(scores.scales) * max(1.0, 0.6 * len(comparisons))
     height = max(5.4, 0.27 * rows + 2.5)
     figure = plt.figure(figsize=(11, height), layout="constrained")
