@@ -86,14 +86,19 @@ def modules(lines: list[str]) -> set[str]:
 
 
 def all_imports(path: str) -> set[str]:
-    """The modules that a file imports, itself and by what stands beside it in benchmark/."""
+    """The modules that a file imports, itself and by the parts of benchmark/ and tools/ it uses."""
     found, pending = set(), {path}
-    beside = {Path(name).stem for name in BENCHMARKS} if path in BENCHMARKS else set()
+    ours = {
+        file.stem: file
+        for folder in ("benchmark", "tools")
+        for file in (ROOT / folder).glob("*.py")
+    }
+    beside = ours if path in BENCHMARKS else {}
     while pending:
         names = imports(pending.pop())
-        pending |= {f"benchmark/{name}.py" for name in (names & beside) - found}
+        pending |= {str(beside[name].relative_to(ROOT)) for name in names & beside.keys() - found}
         found |= names
-    return found - beside
+    return found - beside.keys()
 
 
 @pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
