@@ -3,7 +3,6 @@
 import ast
 import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS
