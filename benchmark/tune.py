@@ -80,7 +80,8 @@ READING = 0.05  # most of the time that is spent on reading events
 IMPORTANCE_FROM = 10  # finished trials, below which importance is a guess
 CHECK_SEED = 1001  # the first seed of the check: far from those that the search has seen
 SHOWN = 5  # best trials in the table
-REFUSED = "refused"  # attribute of a trial that was not run: why
+REFUSED = "refused"  # attribute of a trial that the script did not want to run: why
+DOUBLE = "double"  # attribute of a trial that was not run: another one has the same flags
 
 
 @dataclass
@@ -418,16 +419,14 @@ class Search:
         self.storage = storage
         self.defaults = Candidate("defaults", {}, self.tasks({}, "defaults"))
         self.waiting = [self.defaults]  # to run before new trials are drawn
-        self.trials = study.trials  # that have ended
-        self.open = 0  # trials that have been begun here and have not ended
+        known = [trial for trial in study.trials if DOUBLE not in trial.user_attrs]
+        interrupted = [trial for trial in known if trial.state == TrialState.RUNNING]
+        self.waiting += [self.interrupted(trial) for trial in interrupted]
+        self.open = len(interrupted)  # trials that have been begun and have not ended
+        self.trials = [trial for trial in known if trial.state.is_finished()]
+        self.drawn = {tuple(flags(trial.params)) for trial in known}
         self.in_a_row = 0  # trials that failed or were refused since one did not
         self.given_up = ""  # why
-        for trial in self.trials:
-            if trial.state == TrialState.RUNNING:
-                self.waiting.append(self.interrupted(trial))
-        self.open = len(self.waiting) - 1
-        self.trials = [trial for trial in self.trials if trial.state.is_finished()]
-        self.drawn = {tuple(flags(trial.params)) for trial in study.trials}
 
     def tasks(self, params: dict[str, Any], folder: str, seeds: range | None = None) -> list[Task]:
         """The runs with these parameters in a folder of the study."""
@@ -471,15 +470,11 @@ class Search:
                 self.drawn.add(drawn)
                 self.open += 1
                 return self.candidate(trial)
-            trial.set_user_attr(REFUSED, "another trial has the same flags")
-            self.tell(trial, state=TrialState.FAIL)
+            trial.set_user_attr(DOUBLE, True)
+            self.study.tell(trial, state=TrialState.FAIL)
         if not self.open:
             self.given_up = f"no new combination of flags in {DRAWS} draws"
         return None
-
-    def tell(self, trial: optuna.Trial, **result: Any) -> None:
-        """Record how a trial ended."""
-        self.trials.append(self.study.tell(trial, **result))
 
     def supervise(self, candidate: Candidate) -> None:
         """Read how a running candidate does, and end it if it is behind or takes too long."""
@@ -532,17 +527,17 @@ class Search:
         self.in_a_row = self.in_a_row + 1 if candidate.reason else 0
         if self.in_a_row >= PATIENCE:
             self.given_up = f"{PATIENCE} trials in a row did not run, the last: {candidate.reason}"
+        result: dict[str, Any] = {"values": self.judge.value(candidate)}
         if candidate.refused:
             # Without a value and without reports it counts as worse than all others.
             candidate.trial.set_user_attr(REFUSED, candidate.reason)
-            self.tell(candidate.trial, state=TrialState.PRUNED)
+            result = {"state": TrialState.PRUNED}
         elif candidate.reason:
             candidate.trial.set_user_attr("reason", candidate.reason)
-            self.tell(candidate.trial, state=TrialState.FAIL)
+            result = {"state": TrialState.FAIL}
         elif candidate.pruned:
-            self.tell(candidate.trial, state=TrialState.PRUNED)
-        else:
-            self.tell(candidate.trial, values=self.judge.value(candidate))
+            result = {"state": TrialState.PRUNED}
+        self.trials.append(self.study.tell(candidate.trial, **result))
 
 
 class Table(Progress):
@@ -592,7 +587,7 @@ class Table(Progress):
         line = f"{candidate.outcome:11} {candidate.name:10} {score}  {short(candidate.params)}"
         if candidate.reason:
             line += f"\n            {candidate.reason}"
-        self.say(line, error=candidate.outcome == "FAILED")
+        self.say(line.rstrip(), error=candidate.outcome == "FAILED")
 
 
 def short(params: dict[str, Any]) -> str:
@@ -888,6 +883,9 @@ def check_arguments(args: Args) -> None:
         fail("--target-scores is empty")
     if not space:
         fail("--space is empty")
+    for flag, folder in (("--study", args.study), ("--plot", args.plot)):
+        if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
+            fail(f"{flag}: {folder} is not a folder")
     run.check(runner_arguments(args, {}, "defaults"))
     if args.trials < 1:
         fail(f"--trials must be at least 1, not {args.trials}")
@@ -897,9 +895,6 @@ def check_arguments(args: Args) -> None:
         fail(f"--minutes must be above 0, not {args.minutes:g}")
     if args.check_seeds < 0 or args.check_seeds == 1:
         fail(f"--check-seeds must be 0, or at least 2 for an interval, not {args.check_seeds}")
-    for flag, folder in (("--study", args.study), ("--plot", args.plot)):
-        if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
-            fail(f"{flag}: {folder} is not a folder")
 
 
 def show(args: Args) -> None:

@@ -23,6 +23,7 @@ RUNNER = "benchmark/run.py"
 PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
 IMPORTED = {RUNNER: {Path(part).stem for part in PARTS}, "benchmark/gpu.py": {"speed"}}
+IMPORTED["benchmark/tune.py"] = {"console", "plot", "run", "tasks"}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
 OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
