@@ -36,11 +36,12 @@ One whose flags the script refuses with exit code 2, say minibatches that do not
 does not count.
 
 The same call again does what is left: the search is in STUDY/study.db, unfinished runs are resumed.
-Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if no trial ended well, 2 for
-bad input, 130 after Ctrl-C, 143 after SIGTERM.
+Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for bad
+input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -80,6 +81,7 @@ READING = 0.05  # most of the time that is spent on reading events
 IMPORTANCE_FROM = 10  # finished trials, below which importance is a guess
 CHECK_SEED = 1001  # the first seed of the check: far from those that the search has seen
 SHOWN = 5  # best trials in the table
+SQLITE = b"SQLite format 3"  # how a file of SQLite begins
 REFUSED = "refused"  # attribute of a trial that the script did not want to run: why
 DOUBLE = "double"  # attribute of a trial that was not run: another one has the same flags
 
@@ -94,9 +96,7 @@ class Args:
     workers: int = 1  # trials at a time, each of them one run at a time
     num_seeds: int = 1  # runs of each environment in a trial
     start_seed: int = 1  # the first seed; the others follow it
-    score: Literal["final", "curve"] = (
-        "final"  # of a run: last 100 episodes, or mean over all steps
-    )
+    score: Literal["final", "curve"] = "final"  # of the last 100 episodes, or mean over all steps
     metric: str | None = None  # TensorBoard name of what is scored; the script's own if not given
     prune_below: int = 40  # end trials below this percentile of the others at a place; 0: none
     minutes: float = math.inf  # a run that takes longer is ended, and its trial failed
@@ -265,6 +265,7 @@ class Candidate:
             self.ending = now
             self.children.stop(signal.SIGTERM)
         elif now - self.ending > GRACE:
+            self.ending = now
             self.children.stop(signal.SIGTERM, kill=True)
 
 
@@ -289,7 +290,6 @@ class Judge:
     def __init__(self, args: Args):
         self.args = args
         self.targets = parse_targets(args.target_scores)
-        self.metric = args.metric
 
     def normalized(self, task: Task, score: float) -> float:
         """A run's score between the targets of its environment."""
@@ -311,7 +311,7 @@ class Judge:
         if folder is None:
             return math.nan
         facts = json.loads((folder / "args.json").read_text())
-        metric = self.metric or plot.METRICS.get(task.script.name, plot.RETURN)
+        metric = self.args.metric or plot.METRICS.get(task.script.name, plot.RETURN)
         events = plot.read_events(folder, metric)
         total = facts["args"]["total_timesteps"]
         for place in range(1, PLACES + 1):
@@ -337,7 +337,8 @@ class Judge:
         step = len(candidate.scores) * PLACES + place
         if candidate.trial is None or math.isnan(score) or step in candidate.reported:
             return
-        # The runs to come count 0. So values rise from run to run: the pruner compares the highest.
+        # The pruner compares the highest value so far. As the runs to come count 0, that is the
+        # last one, about: values rise from run to run.
         value = self.value(candidate) + self.normalized(candidate.task, score) / runs
         candidate.trial.report(value, step)
         candidate.reported.add(step)
@@ -368,6 +369,7 @@ def identity(args: Args) -> dict[str, Any]:
     words = run.split_words("--command", args.command)
     script = next(i for i, word in enumerate(words) if word.endswith(".py"))
     return {
+        "script": hashlib.sha256(Path(words[script]).read_bytes()).hexdigest()[:12],
         "command": [Path(words[script]).name, *words[script + 1 :]],
         "target-scores": list(args.target_scores),
         "space": list(args.space),
@@ -382,7 +384,7 @@ def identity(args: Args) -> dict[str, Any]:
 def open_study(args: Args) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
     """The study in its SQLite file, a new one if there is none; fails if it is another search."""
     file = args.study / "study.db"
-    if file.exists() and not file.read_bytes().startswith(b"SQLite format 3"):
+    if file.exists() and not file.read_bytes().startswith(SQLITE):
         fail(f"--study: {file} is not a file of SQLite")
     storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
     study = optuna.create_study(
@@ -737,7 +739,7 @@ def say_results(search: Search, check: Check | None, cost: float) -> None:
         print("importance: " + ", ".join(f"{name} {x:.2f}" for name, x in found.items()))
     if check:
         print("\n".join(check_lines(search, check)))
-    else:
+    elif not search.args.check_seeds:
         print("a search overrates what it finds: --check-seeds 5 compares with fresh seeds")
     print(f"{cost / 60:.1f} minutes of one CPU core in all, the best flags:\n")
     print("\n".join(best_commands(search)))
@@ -825,7 +827,7 @@ def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
             found, _ = find_run(task)
             if task.env_id == env_id and found:
                 facts = json.loads((found / "args.json").read_text())
-                runs.append(plot.read_run(found, facts, search.judge.metric))
+                runs.append(plot.read_run(found, facts, search.args.metric))
         grid = np.linspace(0, min(one.total_steps for one in runs), plot.POINTS + 1)
         mean, half = plot.confidence(np.stack([one.curve("steps", grid) for one in runs]))
         axes.plot(grid, mean, color=color, label=label)
