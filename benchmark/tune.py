@@ -36,8 +36,8 @@ One whose flags the script refuses with exit code 2, say minibatches that do not
 does not count.
 
 The same call again does what is left: the search is in STUDY/study.db, unfinished runs are resumed.
-Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for bad
-input, 130 after Ctrl-C, 143 after SIGTERM.
+Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for
+bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import csv
@@ -399,9 +399,9 @@ def open_study(args: Args) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
     # Another seed each time: the same one would draw again what has been drawn.
     study.sampler = optuna.samplers.TPESampler(seed=args.seed + len(study.trials))
     now = identity(args)
-    before = study.user_attrs.get("search", now)
+    before = study.user_attrs.get("search", {})
     for name, value in now.items():
-        if before[name] != value:
+        if before.get(name, value) != value:
             fail(f"--study: {args.study} has a search with another {name}: {before[name]}")
     study.set_user_attr("search", now)
     return study, storage
@@ -694,18 +694,18 @@ def with_interval(scores: np.ndarray, digits: int) -> str:
 
 
 def check_lines(search: Search, check: Check) -> list[str]:
-    """Markdown table of the check, and the difference in one sentence."""
-    lines = ["| environment | defaults | tuned |", "|---|---:|---:|"]
-    for env_id, row in check.defaults.items():
-        cells = with_interval(row, 1), with_interval(check.best[env_id], 1)
-        lines.append(f"| {env_id} | {cells[0]} | {cells[1]} |")
+    """The difference in one sentence, and the table of the check in Markdown."""
     own = normalized_means(search, check.defaults)
     found = normalized_means(search, check.best)
-    lines.append(f"| all, normalized | {with_interval(own, 3)} | {with_interval(found, 3)} |")
     welch = stats.ttest_ind(found, own, equal_var=False).confidence_interval()
     difference = f"{found.mean() - own.mean():+.3f} (95 %: {welch.low:+.3f} to {welch.high:+.3f})"
     sentence = f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized."
-    return [*lines, "", sentence]
+    lines = [sentence, "", "| environment | defaults | tuned |", "|---|---:|---:|"]
+    for env_id, row in check.defaults.items():
+        cells = with_interval(row, 1), with_interval(check.best[env_id], 1)
+        lines.append(f"| {env_id} | {cells[0]} | {cells[1]} |")
+    lines.append(f"| all, normalized | {with_interval(own, 3)} | {with_interval(found, 3)} |")
+    return lines
 
 
 def importances(search: Search) -> dict[str, float]:
@@ -775,11 +775,11 @@ def tidy(axes: plot.plt.Axes, title: str) -> None:
 def draw_history(axes: plot.plt.Axes, search: Search) -> None:
     """Scores in the order of the trials, and the best so far."""
     done = sorted(search.completed(), key=lambda trial: trial.number)
-    numbers_ = [trial.number for trial in done]
+    order = [trial.number for trial in done]
     scores = np.array([trial.values[0] for trial in done])
     early = [t.number for t in search.ran() if t.state == TrialState.PRUNED]
-    axes.plot(numbers_, np.maximum.accumulate(scores), color=plot.BLUE, drawstyle="steps-post")
-    axes.plot(numbers_, scores, "o", color=plot.BLUE, markersize=4, label="trial")
+    axes.plot(order, np.maximum.accumulate(scores), color=plot.BLUE, drawstyle="steps-post")
+    axes.plot(order, scores, "o", color=plot.BLUE, markersize=4, label="trial")
     axes.plot(early, np.full(len(early), scores.min()), "|", color=plot.GREY, label="ended early")
     defaults = search.judge.value(search.defaults)
     axes.axhline(defaults, color=plot.RED, linestyle="--", label="defaults")
@@ -840,24 +840,25 @@ def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
 
 def draw(search: Search, check: Check | None, path: Path) -> None:
     """Write the picture: the check's curves, the search, what mattered, and each flag."""
-    panels: list[Any] = []
-    for env_id in search.judge.targets if check else ():
-        panels.append(lambda axes, env_id=env_id: draw_check(axes, search, env_id))
-    panels.append(lambda axes: draw_history(axes, search))
-    if found := importances(search):
-        panels.append(lambda axes: draw_importances(axes, found))
-    for name in search.space:
-        panels.append(lambda axes, name=name: draw_slice(axes, search, name))
+    checked = list(search.judge.targets) if check else []
+    found = importances(search)
+    count = len(checked) + 1 + bool(found) + len(search.space)
+    columns = min(count, plot.PANELS_A_ROW)
+    rows = -(-count // columns)
     plot.plt.rcParams.update(plot.LOOK)
-    columns = min(len(panels), plot.PANELS_A_ROW)
-    rows = -(-len(panels) // columns)
     size = (3.3 * columns, 2.7 * rows)
     options: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
     figure, grid = plot.plt.subplots(rows, columns, **options)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for axes, panel in zip(grid.flat, panels, strict=False):
-        panel(axes)
+    panels = iter(grid.flat)
+    for env_id in checked:
+        draw_check(next(panels), search, env_id)
+    draw_history(next(panels), search)
+    if found:
+        draw_importances(next(panels), found)
+    for name in search.space:
+        draw_slice(next(panels), search, name)
+    for panel in panels:
+        panel.set_visible(False)
     plot.save(figure, path)
 
 
