@@ -834,6 +834,7 @@ def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
         axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
     axes.xaxis.set_major_formatter(plot.FuncFormatter(lambda x, _: plot.short_number(x)))
     axes.set_xlabel(plot.LABELS["steps"])
+    axes.set_ylabel(f"rolling mean of {plot.WINDOW} episodes")
     axes.legend(frameon=False, fontsize=8)
     tidy(axes, f"{env_id}, {len(seeds)} fresh seeds")
 
