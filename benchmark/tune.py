@@ -57,8 +57,8 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 import plot
-import run_folders
 import run
+import run_folders
 import tyro
 from console import Progress, Signals, clock, last_output
 from optuna.distributions import (
