@@ -30,9 +30,9 @@ import tyro
 SCRIPT = speed.PPO / "ppo.py"
 Knob = Literal["num_envs", "num_steps", "width"]
 VALUES: dict[Knob, tuple[int, ...]] = {
-    "num_envs": (1, 2, 4, 8, 16, 32, 64, 128, 256),
-    "num_steps": (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
-    "width": (16, 32, 64, 128, 256, 512, 1024),
+    "num_envs": (1, 4, 16, 64, 256),
+    "num_steps": (8, 32, 128, 512, 2048),
+    "width": (16, 64, 256, 1024),
 }
 DEFAULTS: dict[Knob, int] = {"num_envs": 4, "num_steps": 128, "width": 64}
 ITERATIONS = 6  # at least; the first one does not count

@@ -127,6 +127,7 @@ class Ended:
     printed: str
     memory: float  # peak of the resident size, MiB
     late: bool  # stopped at the limit
+    processor: float = 0.0  # seconds that the processor worked for it
 
 
 class Failed(Exception):
@@ -151,13 +152,15 @@ class Race:
 
     seed: int
     seconds: float  # from the start of the process until the score, or the end of the training
+    processor: float  # seconds that the processor worked for it until then
     steps: int  # environment steps until then
     reached: bool
 
     def __str__(self) -> str:
         """What a table says of it."""
         reached = "" if self.reached else "not reached: "
-        return f"{reached}{self.seconds:,.0f} s, {self.steps / 1000:,.0f}k steps"
+        work = f"{self.processor:,.0f} s of the processor"
+        return f"{reached}{self.seconds:,.0f} s ({work}), {self.steps / 1000:,.0f}k steps"
 
 
 def fail(message: str) -> NoReturn:
@@ -326,7 +329,9 @@ def run_command(
             signal_group(process.pid, signal.SIGKILL)
         output.seek(0)
         printed = output.read()
-    return Ended(process.returncode, printed, usage.ru_maxrss / 1024, late.is_set())
+    memory = usage.ru_maxrss / 1024
+    processor = usage.ru_utime + usage.ru_stime
+    return Ended(process.returncode, printed, memory, late.is_set(), processor)
 
 
 def variables_of(contender: Contender, threads: int, cuda: bool) -> dict[str, str]:
@@ -367,10 +372,11 @@ def race(contender: Contender, folder: str, args: Args, seed: int) -> Race:
     over = time.time()
     watch.look()
     if watch.solved is not None:
-        return Race(seed, watch.solved.time - started, watch.solved.step, reached=True)
+        seconds = watch.solved.time - started
+        return Race(seed, seconds, ended.processor, watch.solved.step, reached=True)
     if ended.exit_code != 0:
         raise Failed(f"exit code {ended.exit_code}", ended.printed)
-    return Race(seed, over - started, watch.last_step, reached=False)
+    return Race(seed, over - started, ended.processor, watch.last_step, reached=False)
 
 
 def give_up(contender: Contender, failure: Failed) -> NoReturn:
@@ -469,44 +475,45 @@ def read_summary(path: Path) -> Cells:
     return cells
 
 
-def times_sooner(ours: list[Race], theirs: list[Race]) -> str:
+def times_as_long(ours: list[Race], theirs: list[Race], clock: str) -> str:
     """How many times as long they take, median of the rounds that ours ended at the score.
 
-    It is a lower bound where they never reached it.
+    clock: the field of Race that counts. It is a lower bound where they never reached the score.
     """
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.reached]
     if not pairs:
         return ""
-    median = statistics.median(b.seconds / a.seconds for a, b in pairs)
+    median = statistics.median(getattr(b, clock) / getattr(a, clock) for a, b in pairs)
     bound = "" if all(b.reached for _, b in pairs) else "at least "
-    return f"{bound}{median:.1f} times"
+    return f"{bound}{median:.2f} times"
 
 
 def race_table(results: dict[str, list[Race]], own: int) -> str:
-    """Markdown: each run's seconds and steps until the score, and how much sooner ours is there.
+    """Markdown: each run's seconds and steps until the score, and how much longer peers take.
 
     results: the rounds of each contender; the first `own` of them are ours.
     """
     first = next(iter(results))
-    seeds = [f"seed {one.seed}" for one in results[first]]
-    lines = [
-        f"|  | {' | '.join([*seeds, f'{first} is sooner'])} |",
-        "|---" * (len(seeds) + 2) + "|",
-    ]
+    columns = [f"seed {one.seed}" for one in results[first]]
+    columns += [f"as long as {first}", "of the processor"]
+    lines = [f"|  | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for number, (name, races) in enumerate(results.items()):
-        sooner = "" if number < own else times_sooner(results[first], races)
-        lines.append(f"| {' | '.join([name, *map(str, races), sooner])} |")
+        cells = [name, *map(str, races)]
+        for clock in ("seconds", "processor"):
+            cells.append("" if number < own else times_as_long(results[first], races, clock))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def write_races(results: dict[str, list[Race]], path: Path) -> None:
+def write_races(results: dict[str, list[Race]], task: str, score: float, path: Path) -> None:
     """CSV with a line for each run."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["contender", *(field.name for field in fields(Race))])
+        writer.writerow(["task", "score", "contender", *(field.name for field in fields(Race))])
         for name, races in results.items():
             for one in races:
-                writer.writerow([name, one.seed, f"{one.seconds:.1f}", one.steps, one.reached])
+                times = (f"{one.seconds:.1f}", f"{one.processor:.1f}")
+                writer.writerow([task, score, name, one.seed, *times, one.steps, one.reached])
 
 
 def command_of(args: Args) -> str:
@@ -567,6 +574,8 @@ def compare_speeds(args: Args, listed: list[Contender], own: int) -> str:
 
 def compare_races(args: Args, listed: list[Contender], own: int) -> str:
     """Trains all contenders in turn until the score; writes the table and returns it."""
+    assert args.until is not None
+    task, score = args.environment or args.script, args.until
     results: dict[str, list[Race]] = {contender.name: [] for contender in listed}
     shown = ""
     for seed in range(1, args.rounds + 1):
@@ -580,7 +589,7 @@ def compare_races(args: Args, listed: list[Contender], own: int) -> str:
             print(f"seed {seed} of {args.rounds}: {contender.name:36} {one}", flush=True)
         # After each round: these take long.
         shown = race_table(results, own)
-        write_results(args, shown, lambda path: write_races(results, path))
+        write_results(args, shown, lambda path: write_races(results, task, score, path))
     return shown
 
 
