@@ -31,7 +31,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 BLUE, PALE_BLUE, GREY = "#1f6fb4", "#7fb2dd", "#9ca3af"
 # White behind everything, so that the figure is as legible on dark pages; texts remain texts.
-LOOK: dict[str, Any] = {
+LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 11,
@@ -150,9 +150,9 @@ def race_bars(rows: list[dict[str, str]]) -> list[Bar]:
     by_name: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         by_name[row["contender"]].append(row)
-    bars = []
+    bars: list[Bar] = []
     for name, runs in by_name.items():
-        seconds = statistics.median(float(run["seconds"]) for run in runs)
+        seconds = statistics.median(float(run["processor"]) for run in runs)
         reached = sum(run["reached"] == "True" for run in runs)
         text = f"{seconds:,.0f} s"
         if reached < len(runs):
@@ -175,8 +175,8 @@ def draw_races(folder: Path) -> list[Path]:
     groups = {}
     for path in sorted(folder.glob("solved*.csv")):
         rows = read_rows(path)
-        groups[f"{rows[0]['env_id']} at {float(rows[0]['score']):g}"] = race_bars(rows)
-    caption = "from the start of the process until the mean return of 100 episodes was that high"
+        groups[f"{rows[0]['task']} at {float(rows[0]['score']):g}"] = race_bars(rows)
+    caption = "processor seconds from the start until the mean return of 100 episodes was so high"
     return [bar_chart(groups, folder / "solved.svg", caption)] if groups else []
 
 

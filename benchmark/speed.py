@@ -288,21 +288,20 @@ def run_command(
 ) -> Ended:
     """Run a command in `folder` with these environment variables, for at most `limit` seconds.
 
-    At the limit it gets SIGTERM, which our scripts end on, and after GRACE seconds SIGKILL. As soon
-    as `enough` says so it is killed. Raises OSError if it cannot be started.
+    At the limit, and as soon as it is `enough`, it gets SIGTERM, which our scripts end on, and
+    after GRACE seconds SIGKILL. Raises OSError if it cannot be started.
     """
     late = threading.Event()
     ended = threading.Event()
 
     def stop(process: subprocess.Popen) -> None:
         deadline = time.monotonic() + limit
-        while time.monotonic() < deadline:
+        while not enough():
+            if time.monotonic() >= deadline:
+                late.set()
+                break
             if ended.wait(POLL):
                 return
-            if enough():
-                signal_group(process.pid, signal.SIGKILL)
-                return
-        late.set()
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)
         if not ended.wait(GRACE):

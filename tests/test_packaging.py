@@ -21,10 +21,12 @@ OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
 RUNNER = "benchmark/run.py"
 PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
+SOLVED = "benchmark/solved.py"  # of speed.py
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
-IMPORTED = {RUNNER: {Path(part).stem for part in PARTS}, "benchmark/gpu.py": {"speed"}}
+IMPORTED = {RUNNER: {Path(part).stem for part in PARTS}, "benchmark/speed.py": {"solved"}}
+IMPORTED |= {"benchmark/gpu.py": {"speed", "solved"}, "benchmark/charts.py": {"speed", "solved"}}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
-OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
+OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, SOLVED, *PARTS}}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
@@ -89,7 +91,8 @@ def modules(lines: list[str]) -> set[str]:
 def test_every_import_is_declared(path: str):
     """Modules that the file imports are its dependencies, or programs beside it without more."""
     for part in IMPORTED.get(path, set()) - {Path(part).stem for part in PARTS}:
-        assert imports(f"benchmark/{part}.py") <= modules(header(path)["dependencies"])
+        lacking = imports(f"benchmark/{part}.py") - modules(header(path)["dependencies"])
+        assert lacking <= IMPORTED[path]
     assert imports(path) - IMPORTED.get(path, set()) <= modules(header(path)["dependencies"])
 
 
