@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import speed
 import tyro
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 BLUE, PALE_BLUE, GREY = "#1f6fb4", "#7fb2dd", "#9ca3af"
 # White behind everything, so that the figure is as legible on dark pages; texts remain texts.
@@ -194,6 +194,7 @@ def draw_line(axes: plt.Axes, rows: list[dict[str, str]], column: str) -> None:
     axes.fill_between(x, lows, highs, color=BLUE, alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -217,6 +218,8 @@ def draw_scaling(folder: Path) -> list[Path]:
         chosen = [row for row in rows if row["knob"] == knob]
         for line, measured in enumerate(labels):
             draw_line(grid[line, column], chosen, measured)
+            values = [float(row[measured]) for row in rows]
+            grid[line, column].set_ylim(min(values) / 2, max(values) * 2)
         grid[-1, column].set_xlabel(KNOBS[knob])
     for line, label in enumerate(labels.values()):
         grid[line, 0].set_ylabel(label)
