@@ -152,7 +152,7 @@ class Race:
 
     seed: int
     seconds: float  # from the start of the process until the score, or the end of the training
-    processor: float  # seconds that the processor worked for it until then
+    processor: float  # seconds that the processor worked for it, until it was stopped there
     steps: int  # environment steps until then
     reached: bool
 

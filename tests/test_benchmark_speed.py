@@ -241,6 +241,19 @@ def test_fewer_than_a_hundred_episodes_do_not_count(tmp_path):
     assert watch.look() and watch.solved == solved.Moment(1100.0, 1000)
 
 
+def test_a_record_that_is_half_written_is_read_when_it_is_whole(tmp_path):
+    Episodes(tmp_path / "whole").add(*[5.0] * 100)
+    (written,) = (tmp_path / "whole").iterdir()
+    content = written.read_bytes()
+    (tmp_path / "growing").mkdir()
+    watch = solved.Watch(tmp_path / "growing", 5.0)
+    with open(tmp_path / "growing" / written.name, "wb", buffering=0) as file:
+        for begin in range(0, len(content), 999):
+            assert not watch.look()
+            file.write(content[begin : begin + 999])
+    assert watch.look() and watch.solved == solved.Moment(1100.0, 1000)
+
+
 RACE = """
 import sys, time
 from tensorboard.compat.proto.event_pb2 import Event
