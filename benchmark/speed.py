@@ -365,6 +365,7 @@ def race(contender: Contender, folder: str, args: Args, seed: int) -> Race:
     assert args.until is not None
     watch = solved.Watch(Path(folder), args.until)
     variables = variables_of(contender, args.threads, args.cuda)
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder) / "compiled")  # by this run, anew
     command = [*contender.command, "--seed", str(seed)]
     started = time.time()
     ended = run_command(command, folder, variables, enough=watch.look)
