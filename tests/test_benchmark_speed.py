@@ -255,11 +255,12 @@ def test_a_record_that_is_half_written_is_read_when_it_is_whole(tmp_path):
 
 
 RACE = """
-import sys, time
+import os, sys, time
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 assert sys.argv[1:] == ["--seed", "2"]
+assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(os.getcwd()), "empty for each run"
 writer = EventFileWriter("runs/any")
 summary = Summary(value=[Summary.Value(tag="charts/episodic_return", simple_value=7.0)])
 for step in range(100):
