@@ -536,7 +536,8 @@ def command_of(args: Args) -> str:
 def note(args: Args) -> str:
     """How the table was made."""
     machine = f"{os.cpu_count()} CPU cores{' and a GPU' if args.cuda else ''}"
-    how = f"{args.rounds} rounds in turn on {machine}, threads: {args.threads}"
+    rounds = f"{args.rounds} round{'s' if args.rounds > 1 else ''}"
+    how = f"{rounds} in turn on {machine}, threads: {args.threads}"
     steps = "default number of" if args.total_timesteps is None else f"{args.total_timesteps:,}"
     what = f"{args.environment or 'Default environment'}, {steps} steps, {how}"
     if args.until is None:
