@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: golden diffs, details matrix, source pages, blocks.
+"""Bring all that is generated up to date: diffs, details matrix, source pages, blocks, reading.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
@@ -13,24 +13,26 @@ from pathlib import Path
 
 import blocks
 import details
+import reading
 from sync import Collection
 
 # All these files are generated; those that nothing generates any more are left over.
-PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md")
+PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md", "docs/read-*.md")
 
 
 def generated(collection: Collection) -> dict[Path, str]:
     """Path and text of every generated file.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
-    return blocks.pages(collection) | details.pages(collection) | collection.golden_diffs()
+    pages = blocks.pages(collection) | details.pages(collection) | reading.pages(collection)
+    return pages | collection.golden_diffs()
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:
     """Files that are missing, out of date or left over, and what they must be; None: deleted.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
     stale: dict[Path, str | None] = {}
     wanted = generated(collection)

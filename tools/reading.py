@@ -1,0 +1,209 @@
+"""The pages docs/read-*.md: a whole script side by side with its explanation.
+
+`python tools/generate.py` writes docs/read-ppo.md from ppo/ppo.py and docs/reading/ppo.md. That text
+is cut by comments: below `<!-- unit compute_gae -->` stands what is to be read beside that unit, as
+`python tools/sync.py list ppo` names it, and below `<!-- at goes_on = -->` what belongs to the unit's
+lines from the one with `goes_on =` on. What begins with [core-5] at the beginning of a line explains
+the detail that one of these lines is tagged with; the page ends it with what was measured without the
+detail. What comes before the first unit is the introduction, in which `<!-- map -->` becomes a list
+of headings.
+
+What does not fit the script is an error: a unit or a tag that is not explained, an explanation of one
+that is not there, and `code` in the text that is not in the script.
+"""
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from details import DETAILS, find_tags
+from sync import Collection, Unit, cut, split_lines
+
+MARK = re.compile(r"^<!-- (unit|at) (.+) -->\n", re.MULTILINE)
+MAP = "<!-- map -->"
+HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+DETAIL = re.compile(r"^\[([a-z]+-\d+|deviation)\] ", re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+)`")
+FOLDED = ("plumbing",)  # units whose code is shown on demand
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of lines of a unit, and the text beside them."""
+
+    unit: str
+    text: str
+    first: int  # number of the first line, from 1
+    code: str  # without the blank lines that follow
+
+    @property
+    def lines(self) -> str:
+        """Its place in the script: lines 12 to 34."""
+        last = self.first + self.code.count("\n")
+        return f"line {last}" if last == self.first else f"lines {self.first} to {last}"
+
+
+def find_line(unit: Unit, anchor: str) -> int:
+    """Number of the one line of a unit that contains a text; ValueError if it is not one."""
+    lines = split_lines(unit.text)
+    found = [unit.first + i for i, line in enumerate(lines) if anchor in line]
+    if len(found) != 1:
+        raise ValueError(f"`{anchor}` is in {len(found)} lines of unit `{unit.name}`, not in one")
+    return found[0]
+
+
+def parse(text: str, source: str) -> tuple[str, list[Part]]:
+    """The introduction of an explanation and its parts, in the order of the script's lines.
+
+    Raises ValueError if the marks do not fit the script.
+    """
+    introduction, *pieces = MARK.split(text)
+    units = {unit.name: unit for unit in cut(source)}
+    texts: dict[int, tuple[str, str]] = {}  # by first line: name of the unit, and text
+    explained: list[str] = []
+    for kind, name, piece in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        if kind == "unit":
+            if name not in units or name in explained:
+                problem = "explained twice" if name in explained else "not in the script"
+                raise ValueError(f"unit `{name}` is {problem}")
+            explained.append(name)
+            first = units[name].first
+        elif not explained:
+            raise ValueError(f"`{name}` stands before the first unit")
+        else:
+            first = find_line(units[explained[-1]], name)
+        if first in texts:
+            raise ValueError(f"line {first} begins two parts: `{name}`")
+        texts[first] = explained[-1], piece.strip()
+    if missing := [name for name in units if name not in explained]:
+        raise ValueError(f"unit `{missing[0]}` is not explained")
+    lines = split_lines(source)
+    firsts = sorted(texts)
+    parts = []
+    for first, after in zip(firsts, [*firsts[1:], len(lines) + 1], strict=True):
+        code = "".join(lines[first - 1 : after - 1]).rstrip("\n")
+        parts.append(Part(*texts[first], first, code))
+    return introduction.strip(), parts
+
+
+def titles_of(part: Part, source: str) -> dict[str, str]:
+    """Tags of the part's lines, with what the details are called."""
+    last = part.first + part.code.count("\n")
+    tags = [tag for tag in find_tags(source) if part.first <= tag.line <= last]
+    return {tag.name: DETAILS.get(tag.name, tag.text) for tag in tags}
+
+
+def check(part: Part, source: str) -> None:
+    """Refuses a text that explains other details than its lines have, or has code of its own.
+
+    Raises ValueError.
+    """
+    tags = titles_of(part, source).keys()
+    explained = set(DETAIL.findall(part.text))
+    if missing := sorted(tags - explained):
+        raise ValueError(f"{part.lines}: [{missing[0]}] is not explained")
+    if foreign := sorted(explained - tags):
+        raise ValueError(f"{part.lines}: [{foreign[0]}] is explained, but no tag of theirs")
+    for code in CODE.findall(part.text):
+        if code not in source:
+            raise ValueError(f"{part.lines}: `{code}` is not in the script")
+
+
+def read_effects(path: Path) -> dict[str, list[str]]:
+    """What leaving out each detail did to the score: by tag, a text for each environment.
+
+    path: a table of benchmark/ablation_plot.py. Details that were not run are left out.
+    """
+    effects: dict[str, list[str]] = {}
+    if not path.exists():
+        return effects
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            if not row["score"]:
+                continue
+            facts = f"{row['runs']} runs, {row['diverged']} of them diverged"
+            if row["low"]:
+                facts += f"; 95 % interval of the difference {row['low']} to {row['high']}"
+            text = f"{row['env_id']} {row['score']} instead of {row['baseline']} ({facts})"
+            effects.setdefault(row["tag"], []).append(text)
+    return effects
+
+
+def slug(name: str) -> str:
+    """An anchor: `train: setup` is train-setup."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
+
+
+def shown_text(part: Part, titles: dict[str, str], effects: dict[str, list[str]]) -> str:
+    """The text with anchors; the explanations of details get titles, and what was measured.
+
+    titles: of the details in the part's lines, by tag.
+    """
+    text = HEADING.sub(rf"## \1 {{ #{slug(part.unit)} }}", part.text, count=1)
+    before, *pieces = DETAIL.split(text)
+    out = [before.strip()]
+    for tag, explanation in zip(pieces[::2], pieces[1::2], strict=True):
+        title = titles[tag]
+        key = f"{tag} {title}" if tag == "deviation" else tag
+        out += [f'<div class="detail" id="{slug(key)}" markdown>', ""]
+        out += [f"**[{tag}](details.md): {title}.** {explanation.strip()}", ""]
+        if key in effects:
+            out += [f"*Final score without it: {'; '.join(effects[key])}.*", ""]
+        out += ["</div>"]
+    return "\n".join(out).strip()
+
+
+def row(part: Part, text: str) -> list[str]:
+    """Markdown of the part's text and, beside it, its code."""
+    fence = [f'``` {{ .python linenums="{part.first}" }}', part.code, "```"]
+    if part.unit in FOLDED:
+        summary = f"<summary>{part.lines.capitalize()}</summary>"
+        fence = ["<details markdown>", summary, "", *fence, "", "</details>"]
+    begin, end = "<div markdown>", "</div>"
+    return ['<div class="read" markdown>', begin, "", text, "", end, begin, "", *fence, "", end, end]
+
+
+def headings(parts: list[Part]) -> list[str]:
+    """A list with a link to each heading and the line that it begins at."""
+    items = ['<div class="read-map" markdown>', ""]
+    for part in parts:
+        if found := HEADING.search(part.text):
+            items.append(f"- {part.first} [{found[1]}](#{slug(part.unit)})")
+    return [*items, "", "</div>"]
+
+
+def page(script: str, source: str, text: str, effects: dict[str, list[str]]) -> str:
+    """Text of the page that explains a script.
+
+    source: of the script; text: the explanation; effects: as read_effects returns them. Raises
+    ValueError if the two do not fit together.
+    """
+    introduction, parts = parse(text, source)
+    origin = f"from ppo/{script} and docs/reading/{Path(script).stem}.md"
+    out = ["---", "hide: [navigation, toc]", "---"]
+    out += [f"<!-- Generated by tools/generate.py {origin}. Do not edit. -->"]
+    out += ['<div class="read-intro" markdown>', ""]
+    out += [introduction.replace(MAP, "\n".join(headings(parts))), "", "</div>"]
+    for part in parts:
+        check(part, source)
+        out += ["", *row(part, shown_text(part, titles_of(part, source), effects))]
+    return "\n".join(out) + "\n"
+
+
+def pages(collection: Collection) -> dict[Path, str]:
+    """Path and text of the page of each script that has an explanation.
+
+    Raises ValueError that names an explanation that does not fit its script.
+    """
+    docs = collection.root / "docs"
+    result = {}
+    for path in sorted((docs / "reading").glob("*.md")):
+        script = f"{path.stem}.py"
+        effects = read_effects(docs / "results" / f"ablation_{path.stem}.csv")
+        try:
+            text = page(script, collection.source(script), path.read_text(), effects)
+        except ValueError as error:
+            raise ValueError(f"docs/reading/{path.name}: {error}") from error
+        result[docs / f"read-{path.stem}.md"] = text
+    return result
