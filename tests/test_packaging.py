@@ -25,6 +25,7 @@ BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.
 IMPORTED = {RUNNER: {Path(part).stem for part in PARTS}, "benchmark/gpu.py": {"speed"}}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
 OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
+OTHERS |= {"tools/figures.py": ("benchmark",)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}

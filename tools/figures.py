@@ -15,6 +15,7 @@ Exit code: 0.
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -26,8 +27,8 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "reading"
 BLUE, RED, GREY, LIGHT = "#1f6fb4", "#d1495b", "#6b7280", "#e5e7eb"
 CLIP_COEF = 0.2
 GAMMA = 0.99
-# White also where the page is dark; no date and fixed ids, so that the same figure is the same file.
-LOOK = {
+# White also where the page is dark; fixed ids, so that the same figure is the same file.
+LOOK: dict[Any, Any] = {
     "font.size": 10,
     "axes.edgecolor": "#9ca3af",
     "axes.spines.top": False,

@@ -25,8 +25,12 @@ def generated(collection: Collection) -> dict[Path, str]:
 
     Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
-    pages = blocks.pages(collection) | details.pages(collection) | reading.pages(collection)
-    return pages | collection.golden_diffs()
+    return (
+        blocks.pages(collection)
+        | details.pages(collection)
+        | reading.pages(collection)
+        | collection.golden_diffs()
+    )
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:

@@ -1,15 +1,14 @@
 """The pages docs/read-*.md: a whole script side by side with its explanation.
 
-`python tools/generate.py` writes docs/read-ppo.md from ppo/ppo.py and docs/reading/ppo.md. That text
-is cut by comments: below `<!-- unit compute_gae -->` stands what is to be read beside that unit, as
-`python tools/sync.py list ppo` names it, and below `<!-- at goes_on = -->` what belongs to the unit's
-lines from the one with `goes_on =` on. What begins with [core-5] at the beginning of a line explains
-the detail that one of these lines is tagged with; the page ends it with what was measured without the
-detail. What comes before the first unit is the introduction, in which `<!-- map -->` becomes a list
-of headings.
+`python tools/generate.py` writes docs/read-ppo.md from ppo/ppo.py and docs/reading/ppo.md. Comments
+cut that text: `<!-- unit compute_gae -->` begins what is to be read beside a unit, as `python
+tools/sync.py list ppo` names it, and `<!-- at goes_on = -->` what belongs to the unit's lines from
+the one with `goes_on =` on. A line that begins with [core-5] begins the explanation of the detail
+that one of these lines is tagged with; the page ends it with what was measured without the detail.
+Above the first unit stands the introduction, in which `<!-- map -->` becomes a list of headings.
 
-What does not fit the script is an error: a unit or a tag that is not explained, an explanation of one
-that is not there, and `code` in the text that is not in the script.
+What does not fit the script is an error: a unit or a tag that is not explained, an explanation of
+one that is not there, and `code` in the text that is not in the script.
 """
 
 import csv
@@ -156,12 +155,12 @@ def shown_text(part: Part, titles: dict[str, str], effects: dict[str, list[str]]
 
 def row(part: Part, text: str) -> list[str]:
     """Markdown of the part's text and, beside it, its code."""
-    fence = [f'``` {{ .python linenums="{part.first}" }}', part.code, "```"]
+    code = [f'``` {{ .python linenums="{part.first}" }}', part.code, "```"]
     if part.unit in FOLDED:
         summary = f"<summary>{part.lines.capitalize()}</summary>"
-        fence = ["<details markdown>", summary, "", *fence, "", "</details>"]
-    begin, end = "<div markdown>", "</div>"
-    return ['<div class="read" markdown>', begin, "", text, "", end, begin, "", *fence, "", end, end]
+        code = ["<details markdown>", summary, "", *code, "", "</details>"]
+    cells = ["<div markdown>", "", text, "", "</div>", "<div markdown>", "", *code, "", "</div>"]
+    return ['<div class="read" markdown>', *cells, "</div>"]
 
 
 def headings(parts: list[Part]) -> list[str]:
