@@ -27,6 +27,7 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "reading"
 BLUE, RED, GREY, LIGHT = "#1f6fb4", "#d1495b", "#6b7280", "#e5e7eb"
 CLIP_COEF = 0.2
 GAMMA = 0.99
+STEPS = 8  # of the rollout that is shown
 # White also where the page is dark; fixed ids, so that the same figure is the same file.
 LOOK: dict[Any, Any] = {
     "font.size": 10,
@@ -71,7 +72,7 @@ def draw_gae() -> plt.Figure:
     figure, axes = plt.subplots(figsize=(6.4, 2.5), layout="constrained")
     steps = np.arange(61)
     # Each with the place of its label.
-    shown = ((1.0, GREY, (38, 0.76)), (0.95, BLUE, (17, 0.42)), (0.8, RED, (5.5, 0.24)))
+    shown = ((1.0, GREY, (38, 0.76)), (0.95, BLUE, (17, 0.42)), (0.8, RED, (7, 0.27)))
     for gae_lambda, color, place in shown:
         axes.plot(steps, (GAMMA * gae_lambda) ** steps, color=color, linewidth=2.2)
         axes.annotate(f"λ = {gae_lambda:g}", place, color=color)
@@ -87,10 +88,10 @@ def draw_gae() -> plt.Figure:
 
 def draw_rollout() -> plt.Figure:
     """Rows of two environments: two ends of episodes, and the reset steps that follow."""
-    ends = {(0, 4): "terminated", (1, 7): "truncated"}
+    ends = {(0, 2): "terminated", (1, 5): "truncated"}
     figure, axes = plt.subplots(figsize=(6.4, 1.9), layout="constrained")
     for i in range(2):
-        for t in range(10):
+        for t in range(STEPS):
             end = ends.get((i, t))
             reset = (i, t - 1) in ends
             face = "white" if reset else ("#f6d5d9" if end else "#d5e5f3")
@@ -101,11 +102,11 @@ def draw_rollout() -> plt.Figure:
             text = "reset" if reset else (end or "")
             axes.text(t + 0.47, 0.52 - i, text, ha="center", va="center", fontsize=7.2)
             axes.text(t + 0.47, 0.2 - i, f"valid {int(not reset)}", ha="center", fontsize=7.2)
-    axes.set_xticks(np.arange(10) + 0.47, [f"t = {t}" for t in range(10)])
+    axes.set_xticks(np.arange(STEPS) + 0.47, [f"t = {t}" for t in range(STEPS)])
     axes.set_yticks([0.4, -0.6], ["environment 0", "environment 1"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_xlim(0, 10)
+    axes.set_xlim(0, STEPS)
     axes.set_ylim(-1.1, 0.9)
     return figure
 
