@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from details import DETAILS, find_tags
-from sync import Collection, Unit, cut, split_lines
+from sync import Collection, Unit, by_name, split_lines
 
 MARK = re.compile(r"^<!-- (unit|at) (.+) -->\n", re.MULTILINE)
 MAP = "<!-- map -->"
@@ -37,10 +37,15 @@ class Part:
     code: str  # without the blank lines that follow
 
     @property
+    def last(self) -> int:
+        """Number of the last line."""
+        return self.first + self.code.count("\n")
+
+    @property
     def lines(self) -> str:
         """Its place in the script: lines 12 to 34."""
-        last = self.first + self.code.count("\n")
-        return f"line {last}" if last == self.first else f"lines {self.first} to {last}"
+        one = self.first == self.last
+        return f"line {self.first}" if one else f"lines {self.first} to {self.last}"
 
 
 def find_line(unit: Unit, anchor: str) -> int:
@@ -52,31 +57,42 @@ def find_line(unit: Unit, anchor: str) -> int:
     return found[0]
 
 
+def texts_of(pieces: list[str], units: dict[str, Unit]) -> dict[int, tuple[str, str]]:
+    """Name of the unit and text of each part, by its first line.
+
+    pieces: unit or at, what it names, and the text, in turn; units: of the script, by name. Raises
+    ValueError if they do not fit together.
+    """
+    texts: dict[int, tuple[str, str]] = {}
+    explained: list[str] = []
+    for kind, name, text in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        if kind == "unit" and name not in units:
+            raise ValueError(f"unit `{name}` is not in the script")
+        if kind == "unit" and name in explained:
+            raise ValueError(f"unit `{name}` is explained twice")
+        if kind == "unit":
+            explained.append(name)
+            first = units[name].first
+        elif explained:
+            first = find_line(units[explained[-1]], name)
+        else:
+            raise ValueError(f"`{name}` stands before the first unit")
+        if first in texts:
+            raise ValueError(f"line {first} begins two parts: `{name}`")
+        texts[first] = explained[-1], text.strip()
+    for name in units:
+        if name not in explained:
+            raise ValueError(f"unit `{name}` is not explained")
+    return texts
+
+
 def parse(text: str, source: str) -> tuple[str, list[Part]]:
     """The introduction of an explanation and its parts, in the order of the script's lines.
 
-    Raises ValueError if the marks do not fit the script.
+    Raises ValueError if the explanation does not fit the script.
     """
     introduction, *pieces = MARK.split(text)
-    units = {unit.name: unit for unit in cut(source)}
-    texts: dict[int, tuple[str, str]] = {}  # by first line: name of the unit, and text
-    explained: list[str] = []
-    for kind, name, piece in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-        if kind == "unit":
-            if name not in units or name in explained:
-                problem = "explained twice" if name in explained else "not in the script"
-                raise ValueError(f"unit `{name}` is {problem}")
-            explained.append(name)
-            first = units[name].first
-        elif not explained:
-            raise ValueError(f"`{name}` stands before the first unit")
-        else:
-            first = find_line(units[explained[-1]], name)
-        if first in texts:
-            raise ValueError(f"line {first} begins two parts: `{name}`")
-        texts[first] = explained[-1], piece.strip()
-    if missing := [name for name in units if name not in explained]:
-        raise ValueError(f"unit `{missing[0]}` is not explained")
+    texts = texts_of(pieces, by_name(source))
     lines = split_lines(source)
     firsts = sorted(texts)
     parts = []
@@ -88,8 +104,7 @@ def parse(text: str, source: str) -> tuple[str, list[Part]]:
 
 def titles_of(part: Part, source: str) -> dict[str, str]:
     """Tags of the part's lines, with what the details are called."""
-    last = part.first + part.code.count("\n")
-    tags = [tag for tag in find_tags(source) if part.first <= tag.line <= last]
+    tags = [tag for tag in find_tags(source) if part.first <= tag.line <= part.last]
     return {tag.name: DETAILS.get(tag.name, tag.text) for tag in tags}
 
 
@@ -153,7 +168,7 @@ def shown_text(part: Part, titles: dict[str, str], effects: dict[str, list[str]]
     return "\n".join(out).strip()
 
 
-def row(part: Part, text: str) -> list[str]:
+def side_by_side(part: Part, text: str) -> list[str]:
     """Markdown of the part's text and, beside it, its code."""
     code = [f'``` {{ .python linenums="{part.first}" }}', part.code, "```"]
     if part.unit in FOLDED:
@@ -186,7 +201,8 @@ def page(script: str, source: str, text: str, effects: dict[str, list[str]]) -> 
     out += [introduction.replace(MAP, "\n".join(headings(parts))), "", "</div>"]
     for part in parts:
         check(part, source)
-        out += ["", *row(part, shown_text(part, titles_of(part, source), effects))]
+        explanation = shown_text(part, titles_of(part, source), effects)
+        out += ["", *side_by_side(part, explanation)]
     return "\n".join(out) + "\n"
 
 
