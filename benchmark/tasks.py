@@ -23,6 +23,8 @@ try:
 except ImportError:  # Windows: nothing then guards a run against a second runner
     fcntl = None  # type: ignore[assignment]
 
+LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
+
 
 @dataclass(frozen=True)
 class Task:
@@ -36,11 +38,12 @@ class Task:
     script: Path
     runs_dir: Path
     threads: int | None  # this run's share of the CPUs; None: all of them
+    variant: str = ""  # of the script, where several are run
 
     @property
     def name(self) -> str:
         """What the user reads."""
-        return f"{self.env_id} seed {self.seed}"
+        return f"{self.variant} {self.env_id} seed {self.seed}".lstrip()
 
     @property
     def log(self) -> Path:
@@ -57,17 +60,22 @@ class Result:
     seconds: float = 0.0  # that its process has run
 
 
-def settings(argv: Sequence[str]) -> list[str]:
-    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+def without_flags(argv: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words of argv less these flags and their values."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:
         flag, equals, _ = word.replace("_", "-").partition("=")
-        if flag not in ("--runs-dir", "--resume"):
+        if flag not in flags:
             kept.append(word)
         elif not equals:
             next(words, None)
     return kept
+
+
+def settings(argv: Sequence[str]) -> list[str]:
+    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+    return without_flags(argv, ("--runs-dir", "--resume"))
 
 
 def process_count(command: Sequence[str]) -> int | None:
@@ -101,6 +109,11 @@ def find_run(task: Task) -> tuple[Path | None, bool]:
         return None, False
     finished, _, folder = max(found)  # a finished one if there is any, else the newest
     return folder, finished
+
+
+def diverged(log: Path) -> bool:
+    """Whether the run with this log was ended by a loss that is not finite; again it would be."""
+    return log.exists() and "diverged at step" in log.read_text(errors="replace")[-LAST_WORDS:]
 
 
 def next_command(task: Task, folder: Path | None) -> list[str]:

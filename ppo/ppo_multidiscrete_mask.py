@@ -769,6 +769,7 @@ def setup_torch(args: Args) -> torch.device:
     """Sets threads and determinism; returns the device that is meant by --device and --cuda."""
     torch.set_num_threads(args.torch_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
+    torch.backends.cudnn.benchmark = not args.torch_deterministic  # tries which is the fastest
     if args.device != "auto":
         return torch.device(args.device)
     return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
@@ -779,6 +780,8 @@ def compiled(function: Any, device: torch.device) -> Any:
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    if device.type == "cuda":  # TensorFloat-32 in matrix products, as cuDNN does in convolutions
+        torch.set_float32_matmul_precision("high")
     # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
 

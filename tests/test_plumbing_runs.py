@@ -441,6 +441,30 @@ def test_only_for_the_cpu_is_compiled_to_cpp(device: str, monkeypatch: pytest.Mo
     assert asked == [{"cpp_wrapper": device == "cpu"}]
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_cudnn_tries_algorithms_where_they_may_differ(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("deterministic", "benchmark"):  # neither is as it will be; given back afterwards
+        now = deterministic == (name == "benchmark")
+        monkeypatch.setattr(torch.backends.cudnn, name, now)
+    script = load_script("ppo.py")
+    script.setup_torch(script.Args(torch_deterministic=deterministic))
+    chosen = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    assert chosen == (deterministic, not deterministic)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_compiled_for_cuda_multiplies_in_tensorfloat(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "compile", lambda function, options: function)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    load_script("ppo.py").compiled(print, torch.device(device))
+    assert asked == (["high"] if device == "cuda" else [])
+
+
 def test_cuda_toolkit_without_a_gpu_is_not_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

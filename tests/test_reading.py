@@ -5,8 +5,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from ablations import Effect
 from details import DETAILS
-from reading import page, pages, read_effects
+from reading import page, pages
 from sync import ROOT, Collection, by_name
 
 COLLECTION = Collection()
@@ -28,7 +29,7 @@ def test_all_lines_are_shown_with_their_numbers():
 
 def test_core_details_are_explained_beside_their_lines():
     for name in (f"core-{number}" for number in range(1, 14)):
-        title = f"**[{name}](details.md): {DETAILS[name]}.** "
+        title = f"**[{name}](details.md#{name}): {DETAILS[name]}.** "
         assert PAGE.count(f'<div class="detail" id="{name}" markdown>\n\n{title}') == 1
         beside = FENCE.search(PAGE, PAGE.index(title))
         assert beside is not None and f"[{name}]" in beside[2]
@@ -103,13 +104,13 @@ All.
 
 
 def test_a_page_has_a_row_for_each_part():
-    text = page("ppo.py", SCRIPT, TEXT, {})
+    text = page("ppo.py", SCRIPT, TEXT, [])
     code = [(int(first), code) for first, code in FENCE.findall(text)]
     assert [first for first, _ in code] == [1, 4, 5, 9, 11]
     assert code[2][1] == "    y = x * x  # [core-5] generalized\n    return y\n"
     assert "- 1 [First](#docstring)\n- 5 [The square](#loss)\n- 11 [Setup](#train-setup)" in text
     assert "## The square { #loss }" in text
-    assert "**[core-5](details.md): generalized advantage estimation.** A square." in text
+    assert "**[core-5](details.md#core-5): generalized advantage estimation.** A square." in text
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_page_has_a_row_for_each_part():
 def test_what_does_not_fit_is_told(old: str, new: str, complaint: str):
     assert TEXT.count(old) == 1
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        page("ppo.py", SCRIPT, TEXT.replace(old, new), {})
+        page("ppo.py", SCRIPT, TEXT.replace(old, new), [])
 
 
 def test_the_file_that_does_not_fit_is_named(tmp_path: Path):
@@ -142,30 +143,24 @@ def test_the_file_that_does_not_fit_is_named(tmp_path: Path):
     explanation = tmp_path / "docs" / "reading" / "ppo.md"
     explanation.write_text(TEXT)
     assert pages(collection) == {
-        tmp_path / "docs" / "read-ppo.md": page("ppo.py", SCRIPT, TEXT, {})
+        tmp_path / "docs" / "read-ppo.md": page("ppo.py", SCRIPT, TEXT, [])
     }
     explanation.write_text("# Nothing\n")
     with pytest.raises(ValueError, match=re.escape("docs/reading/ppo.md: unit `docstring` is not")):
         pages(collection)
 
 
-def test_what_was_measured_ends_the_explanation_and_what_was_not_run_is_left_out(tmp_path: Path):
-    table = tmp_path / "ablation_ppo.csv"
-    assert read_effects(table) == {}
-    table.write_text(
-        "tag,env_id,runs,diverged,score,baseline_runs,baseline,start,difference,low,high\n"
-        "core-5,CartPole-v1,3,1,120.00,3,500.00,20.00,-380.00,-400.00,-360.00\n"
-        "core-5,Acrobot-v1,1,0,-90.00,3,-84.00,-500.00,-6.00,,\n"
-        "core-6,CartPole-v1,0,0,,3,500.00,20.00,,,\n"
-    )
-    effects = read_effects(table)
-    assert effects.keys() == {"core-5"}
+def test_what_was_measured_ends_the_explanation():
+    nan = float("nan")
+    effects = [
+        Effect("core-5", "CartPole-v1", 3, 1, 120, 3, 500, 20, -380, -400, -360),
+        Effect("core-5", "Acrobot-v1", 0, 0, nan, 3, -84, -500, nan, nan, nan),
+        Effect("core-6", "CartPole-v1", 3, 0, 490, 3, 500, 20, -10, -30, 10),
+    ]
     text = page("ppo.py", SCRIPT, TEXT, effects)
-    assert (
-        "A square.\n\n*Final score without it: CartPole-v1 120.00 instead of 500.00 (3 runs, 1 of "
-        "them diverged; 95 % interval of the difference -400.00 to -360.00); Acrobot-v1 -90.00 "
-        "instead of -84.00 (1 runs, 0 of them diverged).*\n\n</div>"
-    ) in text
+    measured = text.partition("A square.\n\n")[2].partition("\n\n</div>")[0]
+    assert measured.endswith(": CartPole-v1 **-380** (-400 to -360), 1 diverged.")
+    assert "Change of the final score" not in page("ppo.py", SCRIPT, TEXT, [])
 
 
 # ------ formulas and figures ------

@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: diffs, details matrix, source pages, blocks, reading.
+"""Bring all that is generated up to date: diffs, details, effects, source, reading, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import ablations
 import blocks
 import details
 import reading
@@ -27,7 +28,8 @@ def generated(collection: Collection) -> dict[Path, str]:
     """
     return (
         blocks.pages(collection)
-        | details.pages(collection)
+        | details.pages(collection, ablations.sentences(collection))
+        | ablations.pages(collection)
         | reading.pages(collection)
         | collection.golden_diffs()
     )

@@ -11,11 +11,11 @@ What does not fit the script is an error: a unit or a tag that is not explained,
 one that is not there, and `code` in the text that is not in the script.
 """
 
-import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ablations import RESULTS, Effect, cell, read_effects
 from details import DETAILS, find_tags
 from sync import Collection, Unit, by_name, split_lines
 
@@ -124,24 +124,14 @@ def check(part: Part, source: str) -> None:
             raise ValueError(f"{part.lines}: `{code}` is not in the script")
 
 
-def read_effects(path: Path) -> dict[str, list[str]]:
-    """What leaving out each detail did to the score: by tag, a text for each environment.
-
-    path: a table of benchmark/ablation_plot.py. Details that were not run are left out.
-    """
-    effects: dict[str, list[str]] = {}
-    if not path.exists():
-        return effects
-    with open(path, newline="") as file:
-        for row in csv.DictReader(file):
-            if not row["score"]:
-                continue
-            facts = f"{row['runs']} runs, {row['diverged']} of them diverged"
-            if row["low"]:
-                facts += f"; 95 % interval of the difference {row['low']} to {row['high']}"
-            text = f"{row['env_id']} {row['score']} instead of {row['baseline']} ({facts})"
-            effects.setdefault(row["tag"], []).append(text)
-    return effects
+def measured(tag: str, effects: list[Effect]) -> str:
+    """A sentence on what leaving out a detail did to the score; empty if it was not run."""
+    own = [effect for effect in effects if effect.tag == tag and effect.runs]
+    if not own:
+        return ""
+    each = [f"{effect.env_id} {cell(effect)}" for effect in own]
+    how = "[measured](details.md#what-each-detail-is-worth)"
+    return f"Change of the final score without it, as {how}: {'; '.join(each)}."
 
 
 def slug(name: str) -> str:
@@ -149,7 +139,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
 
 
-def shown_text(part: Part, titles: dict[str, str], effects: dict[str, list[str]]) -> str:
+def shown_text(part: Part, titles: dict[str, str], effects: list[Effect]) -> str:
     """The text with anchors; the explanations of details get titles, and what was measured.
 
     titles: of the details in the part's lines, by tag.
@@ -161,10 +151,9 @@ def shown_text(part: Part, titles: dict[str, str], effects: dict[str, list[str]]
         title = titles[tag]
         key = f"{tag} {title}" if tag == "deviation" else tag
         out += [f'<div class="detail" id="{slug(key)}" markdown>', ""]
-        out += [f"**[{tag}](details.md): {title}.** {explanation.strip()}", ""]
-        if key in effects:
-            out += [f"*Final score without it: {'; '.join(effects[key])}.*", ""]
-        out += ["</div>"]
+        target = "details.md" if tag == "deviation" else f"details.md#{tag}"
+        out += [f"**[{tag}]({target}): {title}.** {explanation.strip()}", ""]
+        out += [measured(key, effects), "", "</div>"]
     return "\n".join(out).strip()
 
 
@@ -187,11 +176,11 @@ def headings(parts: list[Part]) -> list[str]:
     return [*items, "", "</div>"]
 
 
-def page(script: str, source: str, text: str, effects: dict[str, list[str]]) -> str:
+def page(script: str, source: str, text: str, effects: list[Effect]) -> str:
     """Text of the page that explains a script.
 
-    source: of the script; text: the explanation; effects: as read_effects returns them. Raises
-    ValueError if the two do not fit together.
+    source: of the script; text: the explanation; effects: of leaving out its details. Raises
+    ValueError if explanation and script do not fit together.
     """
     introduction, parts = parse(text, source)
     origin = f"from ppo/{script} and docs/reading/{Path(script).stem}.md"
@@ -215,7 +204,7 @@ def pages(collection: Collection) -> dict[Path, str]:
     result = {}
     for path in sorted((docs / "reading").glob("*.md")):
         script = f"{path.stem}.py"
-        effects = read_effects(docs / "results" / f"ablation_{path.stem}.csv")
+        effects = read_effects(collection.root / RESULTS / f"ablation_{path.stem}.csv")
         try:
             text = page(script, collection.source(script), path.read_text(), effects)
         except ValueError as error:
