@@ -64,7 +64,9 @@ def test_stale_missing_and_left_over_files(
     (docs / "source" / "ppo.md").unlink()
     (docs / "diffs" / "ppo_gone.diff").write_text("")
     (docs / "source" / "ppo_gone.md").write_text("")
-    names = ["details.md", "diffs/ppo_gone.diff", "ppo.md", "source/ppo.md", "source/ppo_gone.md"]
+    (docs / "read-ppo_gone.md").write_text("")
+    names = ["details.md", "diffs/ppo_gone.diff", "ppo.md", "read-ppo_gone.md"]
+    names += ["source/ppo.md", "source/ppo_gone.md"]
     capsys.readouterr()
     assert main(["--check"], collection) == 1
     assert capsys.readouterr().out.splitlines() == [

@@ -30,6 +30,7 @@ PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requireme
 OTHERS |= {
     path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
 }
+OTHERS |= {"tools/figures.py": ("benchmark",)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}

@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: golden diffs, details, effects, source pages, blocks.
+"""Bring all that is generated up to date: diffs, details, effects, source, reading, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
@@ -14,21 +14,23 @@ from pathlib import Path
 import ablations
 import blocks
 import details
+import reading
 from sync import Collection
 
 # All these files are generated; those that nothing generates any more are left over.
-PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md")
+PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md", "docs/read-*.md")
 
 
 def generated(collection: Collection) -> dict[Path, str]:
     """Path and text of every generated file.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
     return (
         blocks.pages(collection)
         | details.pages(collection, ablations.sentences(collection))
         | ablations.pages(collection)
+        | reading.pages(collection)
         | collection.golden_diffs()
     )
 
@@ -36,7 +38,7 @@ def generated(collection: Collection) -> dict[Path, str]:
 def stale_files(collection: Collection) -> dict[Path, str | None]:
     """Files that are missing, out of date or left over, and what they must be; None: deleted.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
     stale: dict[Path, str | None] = {}
     wanted = generated(collection)
