@@ -1,10 +1,11 @@
-"""Bring all that is generated up to date: golden diffs, details matrix, source pages, blocks.
+"""Bring all that is generated up to date: diffs, details matrix, source pages, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
 
 Both refuse, with exit code 1 and a line per problem, while the scripts are out of sync: a unit that
-changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away.
+changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away. So
+they do while a hunk of a diff has no note, or a note no hunk (tools/notes.py).
 """
 
 import argparse
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import blocks
 import details
+import notes
 from sync import Collection
 
 # All these files are generated; those that nothing generates any more are left over.
-PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md")
+PATTERNS = ("docs/diffs/*", "docs/source/*.md")
 
 
 def generated(collection: Collection) -> dict[Path, str]:
@@ -24,7 +26,8 @@ def generated(collection: Collection) -> dict[Path, str]:
 
     Raises ValueError if a block of a page cannot be filled.
     """
-    return blocks.pages(collection) | details.pages(collection) | collection.golden_diffs()
+    made = blocks.pages(collection) | details.pages(collection)
+    return made | collection.golden_diffs() | notes.pages(collection)
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:
@@ -62,7 +65,7 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     args = parser.parse_args(argv)
     collection = collection or Collection()
     try:
-        problems = collection.check()
+        problems = collection.check() or notes.check(collection)
         stale = {} if problems else stale_files(collection)
     except (OSError, ValueError) as error:
         problems, stale = [str(error)], {}
