@@ -11,13 +11,16 @@ Notes stand in docs/notes/<script>.md, Markdown under a heading for each:
     ## Args `clip_coef`             the hunk of this unit that changes a line with these words
 
 Each hunk needs exactly one note, each note exactly one hunk. Links are written as in the script's
-page; those of tags like [core-3] are made. PEP 723 header and docstring need no note. A script that the table gives no budget, as it is
-in another framework, has a hunk for each unit; of its plumbing no lines are shown.
+page; those of tags like [core-3] are made. PEP 723 header and docstring need no note. A script that
+the table gives no budget, as it is in another framework, has one hunk for each unit, and none of
+its plumbing's lines are shown.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cache
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -35,6 +38,22 @@ DEFINITION = re.compile(r"^(?:def|class) ", re.MULTILINE)
 COLOURS = {Comment: "c", String: "s", Keyword: "k", Operator.Word: "k"}
 
 Kind = Literal["del", "ins", "same", "gap"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A script and its parent."""
+
+    parent: str
+    child: str
+    parent_source: str
+    child_source: str
+    by_unit: bool  # all changed lines of a unit are one hunk
+
+    @property
+    def notes_file(self) -> str:
+        """Where the notes stand."""
+        return f"docs/notes/{Path(self.child).stem}.md"
 
 
 @dataclass(frozen=True)
@@ -62,16 +81,6 @@ class Hunk:
     def is_gone(self) -> bool:
         """Does the child have nothing of it?"""
         return all(row.kind == "del" for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Two scripts as HTML, line by line."""
-
-    parent_page: str  # without `.py`
-    child_page: str
-    parent: list[str]
-    child: list[str]
 
 
 @dataclass(frozen=True)
@@ -157,22 +166,19 @@ def whole_unit(unit: Unit, kind: Kind, above: tuple[Row, ...] = ()) -> tuple[Row
     return tuple(rows)
 
 
-def find_hunks(
-    parent_source: str, child_source: str, notes: list[Note], by_unit: bool
-) -> list[Hunk]:
+def find_hunks(pair: Pair, notes: list[Note]) -> list[Hunk]:
     """Hunks of a script in the order of its file.
 
-    notes: methods and statements that they name do not join the hunk above. by_unit: all changed
-    lines of a unit are one hunk, and the plumbing's lines are left out.
+    notes: methods and statements that they name do not join the hunk above.
     """
-    parent, child = units_of(parent_source), units_of(child_source)
+    parent, child = units_of(pair.parent_source), units_of(pair.child_source)
     named = {note.unit for note in notes}
     found: list[Hunk] = []
     kind_above: Kind = "same"
     for name in unit_order(parent, child):
         kind: Kind = "same"
         if name in parent and name in child:
-            found += changed_unit(parent[name], child[name], by_unit)
+            found += changed_unit(parent[name], child[name], pair.by_unit)
         else:
             kind = "ins" if name in child else "del"
             unit = child[name] if name in child else parent[name]
@@ -186,17 +192,18 @@ def find_hunks(
     return found
 
 
-def problems_of(hunks: list[Hunk], notes: list[Note], file: str) -> list[str]:
-    """Hunks without exactly one note and notes without exactly one hunk, a sentence for each.
-
-    file: the name of the notes' file, to be shown.
-    """
+def problems_of(pair: Pair, notes: list[Note]) -> list[str]:
+    """Hunks without exactly one note and notes without exactly one hunk, a sentence for each."""
+    hunks = find_hunks(pair, notes)
+    file = pair.notes_file
     problems = []
     for hunk in hunks:
         count = sum(note.fits(hunk) for note in notes)
         line = next((row.text.strip() for row in hunk.changed if row.text.strip()), "")
-        if count != 1:
-            problems.append(f"{file}: {count or 'no'} notes for the hunk of `{hunk.unit}`: {line}")
+        if count == 0:
+            problems.append(f"{file}: no note for the hunk of `{hunk.unit}` that has: {line}")
+        elif count > 1:
+            problems.append(f"{file}: {count} notes for the hunk of `{hunk.unit}` that has: {line}")
     for note in notes:
         count = sum(note.fits(hunk) for hunk in hunks)
         if count == 0:
@@ -211,6 +218,7 @@ def problems_of(hunks: list[Hunk], notes: list[Note], file: str) -> list[str]:
     return problems
 
 
+@cache
 def coloured(source: str) -> list[str]:
     """HTML of each line of a script: comments, strings and keywords stand in spans."""
     lines = [""]
@@ -230,82 +238,55 @@ def css_class(token: Any) -> str:
     return next((name for kind, name in COLOURS.items() if token in kind), "")
 
 
-def pre(rows: tuple[Row, ...], lines: Lines) -> str:
+def pre(rows: Iterable[Row], pair: Pair) -> str:
     """HTML of the rows of a hunk.
 
     CSS counts the numbers of the child's lines, so that an edit does not change all of this text.
     """
+    parent, child = coloured(pair.parent_source), coloured(pair.child_source)
     html = ""
     above = 0  # number of the child's line above
     for row in rows:
         if row.kind == "gap":
             html += "<i>\n</i>"
         elif row.kind == "del":
-            html += f"<del>{lines.parent[row.number - 1]}\n</del>"
+            html += f"<del>{parent[row.number - 1]}\n</del>"
         else:
             tag = "ins" if row.kind == "ins" else "span"
             jump = row.number != above + 1
             start = f' style="counter-reset: line {row.number - 1}"' if jump else ""
-            html += f"<{tag}{start}>{lines.child[row.number - 1]}\n</{tag}>"
+            html += f"<{tag}{start}>{child[row.number - 1]}\n</{tag}>"
             above = row.number
     return f'<pre class="hunk-lines"><code>{html}</code></pre>'
 
 
-def hunk_html(hunk: Hunk, note: Note, lines: Lines) -> str:
+def hunk_html(hunk: Hunk, note: Note, pair: Pair) -> str:
     """A hunk with its note, for Markdown with md_in_html."""
-    places = sorted(hunk.rows, key=lambda row: ("ins", "del", "same", "gap").index(row.kind))
-    page = lines.parent_page if places[0].kind == "del" else lines.child_page
-    unit = f"[`{hunk.unit}`](source/{page}.md#__codelineno-0-{places[0].number})"
+    first = min(hunk.rows, key=lambda row: ("ins", "del", "same", "gap").index(row.kind))
+    script = pair.parent if first.kind == "del" else pair.child
+    unit = f"[`{hunk.unit}`](source/{Path(script).stem}.md#__codelineno-0-{first.number})"
     text = TAG.sub(r"[\1](details.md)", note.text)
-    code = pre(hunk.rows, lines)
+    code = pre(hunk.rows, pair)
     if hunk.is_gone:
         unit += " is gone"
-        summary = f"<summary>{len(hunk.rows)} lines of {lines.parent_page}.py</summary>"
+        summary = f"<summary>{len(hunk.rows)} lines of {pair.parent}</summary>"
         code = f"<details>{summary}{code}</details>"
     return f"""\
 <div class="hunk" markdown>
 <div class="hunk-note" markdown>
 {unit}
-{{ .hunk-unit }}
 
 {text}
 </div>
 {code}
 </div>
+
 """
 
 
-def fragment(parent: str, child: str, collection: Collection, notes: list[Note]) -> str:
-    """The annotated diff of two scripts, a part of the child's page."""
-    sources = collection.source(parent), collection.source(child)
-    lines = Lines(Path(parent).stem, Path(child).stem, *(coloured(source) for source in sources))
-    by_unit = collection.family[child].budget is None
-    hunks = find_hunks(*sources, notes, by_unit)
-    text = f"<!-- Generated from the scripts and {notes_file(child)}. Do not edit. -->\n"
-    if by_unit:
-        kinds = [row.kind for hunk in hunks for row in hunk.rows]
-        removed, added = kinds.count("del"), kinds.count("ins")
-        where = "above the plumbing, compared part by part"
-    else:
-        removed, added = diff_size(*sources)
-        where = f"([as a diff](diffs/{lines.child_page}.diff))"
-    text += f"**\u2212{removed} +{added} lines** {where}. The numbers beside them are those of "
-    text += f"[`{child}`](source/{lines.child_page}.md).\n\n"
-    text += '<div class="hunks" markdown>\n\n'
-    for hunk in hunks:
-        [note] = [note for note in notes if note.fits(hunk)]
-        text += hunk_html(hunk, note, lines) + "\n"
-    text += "</div>\n\n"
-    text += free_html(*sources, lines)
-    shared = shared_units(*sources)
-    if shared:
-        text += f"\nThe same to the byte: {', '.join(f'`{name}`' for name in shared)}.\n"
-    return text
-
-
-def free_html(parent_source: str, child_source: str, lines: Lines) -> str:
-    """The changes of header and docstring, folded."""
-    parent, child = by_name(parent_source), by_name(child_source)
+def header_html(pair: Pair) -> str:
+    """The changes of PEP 723 header and docstring, folded; empty if there are none."""
+    parent, child = by_name(pair.parent_source), by_name(pair.child_source)
     rows: list[Row] = []
     for name in FREE:
         if name in parent and name in child:
@@ -314,50 +295,73 @@ def free_html(parent_source: str, child_source: str, lines: Lines) -> str:
     if not rows:
         return ""
     summary = "<summary>PEP 723 header and docstring</summary>"
-    code = pre(tuple(rows[1:]), lines)
-    return f'<details class="hunk-more">{summary}{code}</details>\n'
+    return f"<details>{summary}{pre(rows[1:], pair)}</details>\n\n"
 
 
-def shared_units(parent_source: str, child_source: str) -> list[str]:
+def shared_units(pair: Pair) -> list[str]:
     """Names of the units that are the same in both, without the heads of classes and of train."""
-    parent, child = units_of(parent_source), units_of(child_source)
-    same = [name for name in child if name in parent and child[name].code == parent[name].code]
-    heads = {re.split(r"[.:]", name)[0] for name in child if re.search("[.:]", name)}
-    return [name for name in same if name not in heads]
+    parent, child = units_of(pair.parent_source), units_of(pair.child_source)
+    heads = {re.split("[.:]", name)[0] for name in child if re.search("[.:]", name)}
+    both = [name for name in child if name in parent and name not in heads]
+    return [name for name in both if child[name].code == parent[name].code]
 
 
-def notes_file(script: str) -> str:
-    """Where the notes of a script stand."""
-    return f"docs/notes/{Path(script).stem}.md"
+def fragment(pair: Pair, notes: list[Note]) -> str:
+    """The annotated diff of two scripts, a part of the child's page."""
+    page = Path(pair.child).stem
+    hunks = find_hunks(pair, notes)
+    if pair.by_unit:
+        kinds = [row.kind for hunk in hunks for row in hunk.rows]
+        removed, added = kinds.count("del"), kinds.count("ins")
+        where = "above the plumbing, compared part by part"
+    else:
+        removed, added = diff_size(pair.parent_source, pair.child_source)
+        where = f"([as a diff](diffs/{page}.diff))"
+    text = f"""\
+<!-- Generated from the scripts and {pair.notes_file}. Do not edit. -->
+**\u2212{removed} +{added} lines** {where}. The numbers beside them are those of
+[`{pair.child}`](source/{page}.md).
+
+<div class="hunks" markdown>
+
+"""
+    for hunk in hunks:
+        [note] = [note for note in notes if note.fits(hunk)]
+        text += hunk_html(hunk, note, pair)
+    text += f"</div>\n\n{header_html(pair)}"
+    if shared := shared_units(pair):
+        text += f"The same to the byte: {', '.join(f'`{name}`' for name in shared)}.\n"
+    return text
 
 
-def notes_of(collection: Collection, script: str) -> list[Note]:
-    """The notes of a script; none if it has no file of them."""
-    path = collection.root / notes_file(script)
-    return read_notes(path.read_text()) if path.exists() else []
+def pairs_with_notes(collection: Collection) -> Iterator[tuple[Pair, list[Note]]]:
+    """Each script that has a parent, with its notes; none if it has no file of them."""
+    for parent, child in collection.pairs():
+        by_unit = collection.family[child].budget is None
+        sources = collection.source(parent), collection.source(child)
+        pair = Pair(parent, child, *sources, by_unit)
+        path = collection.root / pair.notes_file
+        yield pair, read_notes(path.read_text()) if path.exists() else []
 
 
 def check(collection: Collection) -> list[str]:
     """Hunks and notes of all scripts that do not fit together, a sentence for each."""
     problems = []
     known = set()
-    for parent, child in collection.pairs():
-        known.add(collection.root / notes_file(child))
-        notes = notes_of(collection, child)
-        by_unit = collection.family[child].budget is None
-        sources = collection.source(parent), collection.source(child)
-        problems += problems_of(find_hunks(*sources, notes, by_unit), notes, notes_file(child))
+    for pair, notes in pairs_with_notes(collection):
+        known.add(pair.notes_file)
+        problems += problems_of(pair, notes)
     for path in sorted((collection.root / "docs" / "notes").glob("*")):
-        if path not in known:
-            problems.append(f"{path.relative_to(collection.root)}: there is no such script")
+        name = str(path.relative_to(collection.root))
+        if name not in known:
+            problems.append(f"{name}: there is no such script")
     return problems
 
 
 def pages(collection: Collection) -> dict[Path, str]:
     """Path and text of every annotated diff. `check` has found no problems."""
+    folder = collection.root / "docs" / "diffs"
     return {
-        collection.root / f"docs/diffs/{Path(child).stem}.md": fragment(
-            parent, child, collection, notes_of(collection, child)
-        )
-        for parent, child in collection.pairs()
+        folder / f"{Path(pair.child).stem}.md": fragment(pair, notes)
+        for pair, notes in pairs_with_notes(collection)
     }
