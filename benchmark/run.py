@@ -179,11 +179,11 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
         fail(f"sbatch: {error}")
 
 
-def closing_commands(args: Args) -> list[str]:
+def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     """Shell commands that follow the finished runs: the plots, then --then for each environment."""
     commands = []
     if args.plot is not None:
-        program = str(Path(__file__).with_name("plot.py"))
+        program = str(Path(__file__).with_name(plot_program))
         python = ["uv", "run"] if shutil.which("uv") else [sys.executable]
         folders = ["--runs-dir", str(args.runs_dir), "--out", str(args.plot)]
         commands.append(shlex.join([*python, program, *folders]))
@@ -255,25 +255,33 @@ def show(tasks: list[Task], closing: list[str]) -> None:
         print(command)
 
 
-def main() -> int:
-    """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.partition("\n")[0])
-    check(args)
-    tasks = expand(args)
+def note_other_scripts(tasks: list[Task]) -> None:
+    """Tell which runs were made by another version of their script."""
     for task in tasks:
         folder, _ = find_run(task)
         copy = folder / task.script.name if folder else task.script
         if copy.exists() and copy.read_bytes() != task.script.read_bytes():
             print(f"note: {folder} was made by a different {copy.name}", file=sys.stderr)
+
+
+def launch(tasks: list[Task], args: Args) -> int:
+    """Bring the tasks to their end where --launcher says; returns the exit code."""
+    if args.launcher == "slurm":
+        return run_in_slurm(tasks, args)
+    return run_locally(tasks, args.workers)
+
+
+def main() -> int:
+    """Parse the command line and run what it asks for; returns the exit code."""
+    args = tyro.cli(Args, description=__doc__.partition("\n")[0])
+    check(args)
+    tasks = expand(args)
+    note_other_scripts(tasks)
     closing = closing_commands(args)
     if args.dry_run:
         show(tasks, closing)
         return 0
-    if args.launcher == "slurm":
-        exit_code = run_in_slurm(tasks, args)
-    else:
-        exit_code = run_locally(tasks, args.workers)
-    return exit_code or close(closing)
+    return launch(tasks, args) or close(closing)
 
 
 if __name__ == "__main__":

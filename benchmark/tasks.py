@@ -23,6 +23,8 @@ try:
 except ImportError:  # Windows: nothing then guards a run against a second runner
     fcntl = None  # type: ignore[assignment]
 
+LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
+
 
 @dataclass(frozen=True)
 class Task:
@@ -36,11 +38,12 @@ class Task:
     script: Path
     runs_dir: Path
     threads: int | None  # this run's share of the CPUs; None: all of them
+    variant: str = ""  # of the script, where several are run
 
     @property
     def name(self) -> str:
         """What the user reads."""
-        return f"{self.env_id} seed {self.seed}"
+        return f"{self.variant} {self.env_id} seed {self.seed}".lstrip()
 
     @property
     def log(self) -> Path:
@@ -101,6 +104,11 @@ def find_run(task: Task) -> tuple[Path | None, bool]:
         return None, False
     finished, _, folder = max(found)  # a finished one if there is any, else the newest
     return folder, finished
+
+
+def diverged(log: Path) -> bool:
+    """Whether the run with this log was ended by a loss that is not finite; again it would be."""
+    return log.exists() and "diverged at step" in log.read_text(errors="replace")[-LAST_WORDS:]
 
 
 def next_command(task: Task, folder: Path | None) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
 from sync import Collection
 
-SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - {"gpu.sh"})  # calls gpu.py
+OTHERS = {"ablation.sh", "gpu.sh"}  # these call programs of the same name
+SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - OTHERS)
 # Notes its arguments, one a line, instead of running them.
 NOTE = """#!/bin/sh
 printf '%s\\n' "$@" >> "$NOTED"

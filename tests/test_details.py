@@ -47,7 +47,11 @@ def test_titles_of_the_pages_cells_are_the_tags_lines():
         lines = COLLECTION.source(script).split("\n")
         for tag in find_tags(COLLECTION.source(script)):
             assert f"[{tag.name}]" in lines[tag.line - 1]
-            assert f"source/{Path(script).stem}.md#__codelineno-0-{tag.line})" in page
+            link = f"source/{Path(script).stem}.md#__codelineno-0-{tag.line})"
+            assert link in page
+            if tag.name != "deviation":
+                (row,) = [row for row in page.split("\n") if row.startswith(f"| [{tag.name}](")]
+                assert link in row
 
 
 # ------ each kind of failure, on a synthetic script ------
@@ -112,16 +116,22 @@ def test_a_failure_of_each_kind(old: str, new: str, complaint: str):
 
 
 def test_page_of_two_scripts():
-    page = details_page({"ppo.py": SCRIPT, "ppo_atari.py": SCRIPT.replace("core-4", "atari-1")})
-    link = "(source/ppo_atari.md#__codelineno-0-10)"
-    assert (
-        f"| core-1 | vectorized architecture | [10](source/ppo.md#__codelineno-0-10) | [10]{link} |"
-        in page
-    )
-    assert "| atari-1 | NoopReset |  | [13](source/ppo_atari.md#__codelineno-0-13) |" in page
-    assert "- atari-2: without a line that has its tag" in page
-    assert "- aux-1: no script anneals `clip_coef`" in page
-    assert "line 16](source/ppo.md#__codelineno-0-16): truncated episodes bootstrapped" in page
+    page = details_page({"ppo.py": SCRIPT, "ppo_atari.py": SCRIPT.replace("core-4", "atari-1")}, {})
+    ours = '[●](source/ppo.md#__codelineno-0-10){ title="ppo.py, line 10" }'
+    ataris = '[●](source/ppo_atari.md#__codelineno-0-10){ title="ppo_atari.py, line 10" }'
+    assert "| detail | classic | Atari |" in page
+    assert f"| [core-1](#core-1) vectorized architecture | {ours} | {ataris} |" in page
+    assert "| [atari-1](#atari-1) NoopReset |  | [●](source/ppo_atari.md#__codelineno-0-13)" in page
+    section = page.split("### atari-1: NoopReset { #atari-1 }")[1].split("###")[0]
+    assert "1 to 30 frames" in section and "In [`ppo_atari.py`](source/" in section
+    assert "### atari-2" in page and "In no script." in page.split("### atari-2")[1].split("###")[0]
+    assert "No script anneals `clip_coef`" in page.split("### aux-1")[1].split("###")[0]
+    assert '{ title="ppo.py, line 16" }: truncated episodes bootstrapped' in page
+
+
+def test_script_of_no_family_has_a_column():
+    page = details_page({"ppo.py": SCRIPT, "ppo_new.py": SCRIPT}, {})
+    assert "| detail | classic | ppo_new |" in page
 
 
 def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
@@ -129,7 +139,10 @@ def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
     (tmp_path / "ppo").mkdir()
     collection.path("ppo.py").write_text(SCRIPT)
     docs = tmp_path / "docs"
-    found = pages(collection)
+    effects = {"core-1": ["Without it: worse."]}
+    found = pages(collection, effects)
     assert found.keys() == {docs / "details.md", docs / "source" / "ppo.md"}
-    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT})
+    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT}, effects)
+    section = found[docs / "details.md"].split("### core-1: ")[1].split("###")[0]
+    assert section.rstrip().endswith("\n\nWithout it: worse.")
     assert '--8<-- "ppo/ppo.py"' in found[docs / "source" / "ppo.md"]

@@ -133,8 +133,21 @@ def test_every_metric_is_explained(script: str):
 def test_blocks_are_filled():
     begin, end = "<!-- begin flags ppo.py -->\n", "<!-- end -->"
     text = blocks.fill(ROOT, f"a\n{begin}stale{end}\nb\n{begin}{end}")
-    assert text.count("| `--target-kl` | none |") == 2 and "stale" not in text
+    assert text.count('??? abstract "All flags"') == 2 and "stale" not in text
     assert blocks.fill(ROOT, text) == text
+
+
+def test_flags_of_a_script_are_those_that_differ_from_its_parents():
+    ours = "class Args:\n    # the task\n    seed: int = 1  # of all\n    envs: int = 4  # many\n"
+    child = ours.replace("int = 4", "int = 8") + "    lstm: bool = True  # remember\n"
+    shown, everything = blocks.flags_section(child, "ppo.py", ours).split("???")
+    assert "| `--envs` | `8` | many |\n| `--lstm` | on | remember |" in shown
+    assert "--seed" not in shown and "`ppo.py`; the other 1" in shown
+    assert everything.count("    | `--") == 3
+    shown, everything = blocks.flags_section(
+        ours + "    # the run\n    a: int = 0\n", "", ""
+    ).split("???")
+    assert "--seed" in shown and "`--a`" not in shown and "`--a`" in everything
 
 
 @pytest.mark.parametrize("name", ["table nowhere.md", "table extra.css", "flag ppo.py"])

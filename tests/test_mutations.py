@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
-from details import find_tags
-from helpers.mutations import TABLES, Mutation, read_table, run_tests
+from helpers.mutations import run_tests
 from sync import Collection
+from undo import TABLES, Mutation, read_mutations, tagged_lines
 
 COLLECTION = Collection()
 SCRIPTS = [f"{file.stem}.py" for file in sorted(TABLES.glob("*.toml"))]
-MUTATIONS = [mutation for script in SCRIPTS for mutation in read_table(script)]
+MUTATIONS = [mutation for script in SCRIPTS for mutation in read_mutations(script)]
 
 
 @pytest.mark.slow("mutations")
@@ -35,19 +35,15 @@ def test_unchanged_copy_passes(tmp_path: Path):
     """One control is enough: the suite itself runs the same tests on the unedited scripts."""
     copy = tmp_path / "ppo.py"
     copy.write_text(COLLECTION.source("ppo.py"))
-    exit_code, output = run_tests(copy, {mutation.tests for mutation in read_table("ppo.py")})
+    exit_code, output = run_tests(copy, {mutation.tests for mutation in read_mutations("ppo.py")})
     assert exit_code == 0, output
 
 
-def tagged_lines(script: str) -> dict[str, str]:
+def lines_of_tags(script: str) -> dict[str, str]:
     """The line of each tag of a script, by the tag's name; of deviations with the text."""
     source = COLLECTION.source(script)
     lines = source.split("\n")
-    found = {}
-    for tag in find_tags(source):
-        name = f"{tag.name} {tag.text}" if tag.name == "deviation" else tag.name
-        found[name] = lines[tag.line - 1]
-    return found
+    return {tag: lines[number - 1] for tag, number in tagged_lines(source).items()}
 
 
 def edited_lines(mutation: Mutation) -> set[str]:
@@ -59,11 +55,11 @@ def edited_lines(mutation: Mutation) -> set[str]:
 @pytest.mark.parametrize("script", COLLECTION.scripts())
 def test_every_tag_has_a_mutation(script: str):
     """A tag that a script has from its parent, on the same line, is tested there."""
-    lines = tagged_lines(script)
+    lines = lines_of_tags(script)
     parent = COLLECTION.family[script].parent
-    inherited = tagged_lines(parent) if parent else {}
+    inherited = lines_of_tags(parent) if parent else {}
     own = {tag for tag, line in lines.items() if inherited.get(tag) != line}
-    table = read_table(script)
+    table = read_mutations(script)
     assert {mutation.tag for mutation in table} >= own, "a tag without a mutation"
     assert {mutation.tag for mutation in table} <= set(lines), "a mutation of no tag"
     for tag in own:

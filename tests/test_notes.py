@@ -146,7 +146,7 @@ def test_a_fragment():
     text = fragment(PAIR, read_notes(NOTES))
     assert "**\u22124 +12 lines** ([as a diff](diffs/ppo_a.diff))" in text
     assert "[`Args`](source/ppo_a.md#__codelineno-0-8)\n\nWhy lr.\n</div>" in text
-    assert "see [core-3](details.md) and [a page](page.md)." in text
+    assert "see [core-3](details.md#core-3) and [a page](page.md)." in text
     assert "[`old`](source/ppo.md#__codelineno-0-16) is gone" in text
     assert "<summary>2 lines of ppo.py</summary>" in text
     assert text.endswith("The same to the byte: `loss`.\n")

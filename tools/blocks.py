@@ -1,14 +1,17 @@
 """The generated blocks of README.md and of the pages in docs/.
 
 A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
-tools/generate.py` writes it. Kinds: `flags ppo.py`, the flags of a script with defaults and help;
+tools/generate.py` writes it. Kinds: `flags ppo.py`, the flags of a script, its own ones first;
 `table results/ppo.md`, the first table of a file in docs/ that a benchmark wrote.
 """
 
 import ast
 import re
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
+from family import FAMILY
 from sync import Collection
 
 BLOCK = re.compile(r"(<!-- begin (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -20,28 +23,71 @@ def flag_name(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def flags_table(source: str) -> str:
-    """Markdown table of the fields of a script's class Args: flag, default, trailing comment.
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a script's command line, as its class Args has it."""
+
+    name: str  # --num-envs
+    topic: str  # of the comment above its group of lines: the task
+    default: str  # in Markdown
+    meaning: str  # in Markdown
+
+    def row(self) -> str:
+        """Its row of a table."""
+        return f"| `{self.name}` | {self.default} | {self.meaning} |"
+
+
+def flags(source: str) -> list[Flag]:
+    """The fields of a script's class Args: a line each, with a trailing comment.
 
     Raises SyntaxError for a source that is not Python, ValueError if it has no such class.
     """
     lines = source.splitlines()
-    rows = ["| flag | default | meaning |", "|---|---|---|"]
     classes = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)}
     if "Args" not in classes:
         raise ValueError("no class Args")
+    found = []
     for node in classes["Args"].body:
         if not isinstance(node, ast.AnnAssign) or node.value is None:
             continue
-        flag = flag_name(ast.unparse(node.target))
+        above = lines[classes["Args"].lineno : node.lineno]
+        topics = [line.strip(" #") for line in above if line.strip().startswith("#")]
         # A field is one line. Columns count bytes; the lines are ASCII up to their comments.
         line = lines[node.lineno - 1]
         default = line[node.value.col_offset : node.value.end_col_offset]
         meaning = line[node.value.end_col_offset :].strip(" #")
         meaning = re.sub(r"--[a-z-]+", r"`\g<0>`", meaning).replace("|", "\\|")
         shown = WORDS.get(default) or f"`{default.strip(chr(34))}`"
-        rows.append(f"| `{flag}` | {shown} | {meaning} |")
-    return "\n".join(rows)
+        topic = topics[-1] if topics else ""
+        found.append(Flag(flag_name(ast.unparse(node.target)), topic, shown, meaning))
+    return found
+
+
+def flags_table(shown: list[Flag]) -> str:
+    """Markdown table of flags."""
+    return "\n".join(["| flag | default | meaning |", "|---|---|---|", *(f.row() for f in shown)])
+
+
+def folded(title: str, text: str) -> str:
+    """A part of a page that opens when its title is clicked."""
+    return f'??? abstract "{title}"\n\n' + textwrap.indent(text, "    ")
+
+
+def flags_section(source: str, parent: str, parent_source: str) -> str:
+    """The flags that make a script different from its parent; all of them in a part that is folded.
+
+    A script without a parent shows those of the task and the algorithm.
+    """
+    everything = flags(source)
+    rows = {flag.row() for flag in flags(parent_source)} if parent else set()
+    if parent:
+        shown = [flag for flag in everything if flag.row() not in rows]
+        kept = len(everything) - len(shown)
+        opening = f"New here, or not as in `{parent}`; the other {kept} are the same there."
+    else:
+        shown = [flag for flag in everything if flag.topic in ("the task", "the algorithm")]
+        opening = "Those of the task and of the algorithm:"
+    return "\n\n".join([opening, flags_table(shown), folded("All flags", flags_table(everything))])
 
 
 def first_table(text: str) -> str:
@@ -58,7 +104,9 @@ def content(root: Path, kind: str, name: str) -> str:
     Raises OSError if the file that it is made from is missing, ValueError if nothing can be made.
     """
     if kind == "flags":
-        return flags_table((root / "ppo" / name).read_text())
+        parent = FAMILY[name].parent or "" if name in FAMILY else ""
+        parent_source = (root / "ppo" / parent).read_text() if parent else ""
+        return flags_section((root / "ppo" / name).read_text(), parent, parent_source)
     if kind == "table":
         return first_table((root / "docs" / name).read_text())
     raise ValueError("no such kind of block")

@@ -7,57 +7,17 @@ MkDocs makes (pymdownx.highlight with anchor_linenums), so that they work offlin
 import io
 import re
 import tokenize
+import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sync import PLUMBING, Collection, by_name, split_lines
 
 BLOG = "https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/"
-DETAILS = {
-    "core-1": "vectorized architecture",
-    "core-2": "orthogonal initialization of weights, constant initialization of biases",
-    "core-3": "Adam epsilon 1e-5",
-    "core-4": "Adam learning rate annealing",
-    "core-5": "generalized advantage estimation",
-    "core-6": "mini-batch updates",
-    "core-7": "advantage normalization",
-    "core-8": "clipped surrogate objective",
-    "core-9": "value function loss clipping",
-    "core-10": "overall loss and entropy bonus",
-    "core-11": "global gradient clipping",
-    "core-12": "debug variables",
-    "core-13": "separate MLPs for policy and value",
-    "atari-1": "NoopReset",
-    "atari-2": "MaxAndSkip",
-    "atari-3": "EpisodicLife",
-    "atari-4": "FireReset",
-    "atari-5": "WarpFrame",
-    "atari-6": "ClipReward",
-    "atari-7": "FrameStack",
-    "atari-8": "shared Nature-CNN for policy and value",
-    "atari-9": "scale images to [0, 1]",
-    "continuous-1": "normal distribution",
-    "continuous-2": "state-independent log standard deviation",
-    "continuous-3": "independent action components",
-    "continuous-4": "separate MLPs for policy and value",
-    "continuous-5": "action clipping for the environment, unclipped action stored",
-    "continuous-6": "observation normalization",
-    "continuous-7": "observation clipping",
-    "continuous-8": "reward scaling",
-    "continuous-9": "reward clipping",
-    "lstm-1": "LSTM layer initialization",
-    "lstm-2": "zero initial states",
-    "lstm-3": "reset states at episode end",
-    "lstm-4": "sequential rollouts in minibatches",
-    "lstm-5": "reconstruct states in training",
-    "multidiscrete-1": "independent action components",
-    "aux-1": "clip range annealing",
-    "aux-2": "parallelized gradient update",
-    "aux-3": "early stopping on KL",
-    "aux-4": "invalid action masking",
-}
+EXPLAINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+DETAILS = {tag: detail["title"] for tag, detail in EXPLAINED.items()}
 GROUPS = {  # heading of each group
     "core": "Core",
     "atari": "Atari",
@@ -66,9 +26,25 @@ GROUPS = {  # heading of each group
     "multidiscrete": "MultiDiscrete actions",
     "aux": "Auxiliary, outside the 37",
 }
-NOT_IMPLEMENTED = {
-    "aux-1": "no script anneals `clip_coef`; it is constant in the runs that we compare with, too",
+FAMILIES = {  # column of the matrix: the scripts that it stands for
+    "classic": ["ppo.py"],
+    "continuous": ["ppo_continuous_action.py"],
+    "multi-discrete": ["ppo_multidiscrete.py", "ppo_multidiscrete_mask.py"],
+    "Atari": ["ppo_atari.py", "ppo_atari_lstm.py", "ppo_atari_multigpu.py"],
+    "EnvPool": ["ppo_atari_envpool.py", "ppo_atari_envpool_multigpu.py"],
+    "Procgen": ["ppo_procgen.py"],
+    "PettingZoo": ["ppo_pettingzoo_ma_atari.py"],
+    "JAX": ["ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"],
 }
+NOT_IMPLEMENTED = {
+    "aux-1": "No script anneals `clip_coef`; it is constant in the runs that we compare with, too.",
+}
+EFFECTS = [  # tools/ablations.py writes the file
+    "",
+    "## What each detail is worth",
+    "",
+    '--8<-- "docs/results/ablation.md"',
+]
 TAG = re.compile(r"\[([a-z]+-\d+|deviation)\] *(.*)")
 
 
@@ -174,25 +150,52 @@ def check_tags(source: str) -> list[str]:
 
 
 def link(script: str, line: int, text: str) -> str:
-    """Markdown link to a line of a script's source page."""
-    return f"[{text}](source/{Path(script).stem}.md#__codelineno-0-{line})"
+    """Markdown link to a line of a script's source page; pointing at it tells where it leads."""
+    page = f"source/{Path(script).stem}.md#__codelineno-0-{line}"
+    return f'[{text}]({page}){{ title="{script}, line {line}" }}'
 
 
-def matrix_rows(details: Iterable[str], tags: dict[str, dict[str, Tag]]) -> list[str]:
-    """Table rows of these details; tags: of each script, by name."""
-    rows = []
-    for name in details:
-        found = [(script, tags[script].get(name)) for script in tags]
-        cells = [link(script, tag.line, str(tag.line)) if tag else "" for script, tag in found]
-        rows.append(f"| {name} | {DETAILS[name]} | {' | '.join(cells)} |")
+def matrix(tags: dict[str, dict[str, Tag]]) -> list[str]:
+    """Lines of the table: a row for each detail, a column for each family, a dot for each script.
+
+    tags: of each script, by name. A script that no family has gets a column of its own.
+    """
+    columns = {
+        family: [script for script in scripts if script in tags]
+        for family, scripts in FAMILIES.items()
+    }
+    known = {script for scripts in FAMILIES.values() for script in scripts}
+    columns |= {Path(script).stem: [script] for script in tags if script not in known}
+    columns = {family: scripts for family, scripts in columns.items() if scripts}
+    rows = [f"| detail | {' | '.join(columns)} |", "|---|" + ":-:|" * len(columns)]
+    for name, title in DETAILS.items():
+        cells = []
+        for scripts in columns.values():
+            found = [(script, tags[script].get(name)) for script in scripts]
+            cells.append(" ".join(link(script, tag.line, "●") for script, tag in found if tag))
+        rows.append(f"| [{name}](#{name}) {title} | {' | '.join(cells)} |")
     return rows
 
 
-def details_page(sources: dict[str, str]) -> str:
-    """Text of docs/details.md; sources: of the scripts, by file name."""
+def explanation(name: str, tags: dict[str, dict[str, Tag]], effects: list[str]) -> list[str]:
+    """Lines of the section about one detail; effects: sentences on what happens without it."""
+    found = [(script, tags[script][name]) for script in tags if name in tags[script]]
+    lines = [link(script, tag.line, f"`{script}`") for script, tag in found]
+    where = f"In {', '.join(lines)}." if lines else NOT_IMPLEMENTED.get(name, "In no script.")
+    title = f"### {name}: {DETAILS[name]} {{ #{name} }}"
+    lines = ["", title, "", EXPLAINED[name]["text"].strip(), "", where]
+    for sentence in effects:
+        lines += ["", sentence]
+    return lines
+
+
+def details_page(sources: dict[str, str], effects: Mapping[str, list[str]]) -> str:
+    """Text of docs/details.md; sources: of the scripts, by file name.
+
+    effects: of each detail that was left out, sentences on what happened.
+    """
     found = {script: find_tags(source) for script, source in sources.items()}
     tags = {script: {tag.name: tag for tag in found[script]} for script in sources}
-    columns = [f"[{Path(script).stem}](source/{Path(script).stem}.md)" for script in sources]
     out = [
         "<!-- Generated by tools/generate.py. Do not edit. -->",
         "# Implementation details",
@@ -200,19 +203,21 @@ def details_page(sources: dict[str, str]) -> str:
         f"[The 37 Implementation Details of PPO]({BLOG})",
         "lists what a program must do to reach PPO's published scores, and four auxiliary details.",
         "In the scripts each is tagged once, as `[core-3]`, at the end of the line that implements",
-        "it. The cells are the numbers of these lines and lead there. An empty cell: the detail",
-        "does not apply to the script, or another one replaces it (the CNN of atari-8 replaces the",
-        "MLPs of core-13).",
+        "it.",
+        "",
+        "## Which script has which detail",
+        "",
+        "Each dot is a script and leads to the line. Where there is none the detail does not apply",
+        "or another one replaces it (the CNN of atari-8 replaces the MLPs of core-13).",
+        "",
+        *matrix(tags),
+        *EFFECTS,
     ]
     for group, heading in GROUPS.items():
-        details = [name for name in DETAILS if name.rpartition("-")[0] == group]
-        out += ["", f"## {heading}", "", f"| tag | detail | {' | '.join(columns)} |"]
-        out += ["|---|---|" + "---|" * len(columns), *matrix_rows(details, tags)]
-    missing = [name for name in DETAILS if not any(name in tags[script] for script in tags)]
-    if missing:
-        out += ["", "## In no script", ""]
-    for name in missing:
-        out.append(f"- {name}: {NOT_IMPLEMENTED.get(name, 'without a line that has its tag')}")
+        out += ["", f"## {heading}"]
+        for name in DETAILS:
+            if name.rpartition("-")[0] == group:
+                out += explanation(name, tags, effects.get(name, []))
     out += ["", "## Deviations from openai/baselines", ""]
     for script, source in sources.items():
         text = declared_deviations(source)
@@ -241,11 +246,11 @@ def source_page(script: str) -> str:
     )
 
 
-def pages(collection: Collection) -> dict[Path, str]:
-    """Path and text of every generated page."""
+def pages(collection: Collection, effects: Mapping[str, list[str]]) -> dict[Path, str]:
+    """Path and text of every generated page; effects: as in `details_page`."""
     sources = {script: collection.source(script) for script in collection.scripts()}
     docs = collection.root / "docs"
-    result = {docs / "details.md": details_page(sources)}
+    result = {docs / "details.md": details_page(sources, effects)}
     for script in sources:
         result[docs / "source" / f"{Path(script).stem}.md"] = source_page(script)
     return result

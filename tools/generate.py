@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: diffs, details matrix, source pages, blocks.
+"""Bring all that is generated up to date: diffs, details, effects, source pages, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
@@ -12,6 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import ablations
 import blocks
 import details
 import notes
@@ -26,8 +27,13 @@ def generated(collection: Collection) -> dict[Path, str]:
 
     Raises ValueError if a block of a page cannot be filled.
     """
-    made = blocks.pages(collection) | details.pages(collection)
-    return made | collection.golden_diffs() | notes.pages(collection)
+    return (
+        blocks.pages(collection)
+        | details.pages(collection, ablations.sentences(collection))
+        | ablations.pages(collection)
+        | collection.golden_diffs()
+        | notes.pages(collection)
+    )
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:

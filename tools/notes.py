@@ -265,7 +265,7 @@ def hunk_html(hunk: Hunk, note: Note, pair: Pair) -> str:
     first = min(hunk.rows, key=lambda row: ("ins", "del", "same", "gap").index(row.kind))
     script = pair.parent if first.kind == "del" else pair.child
     unit = f"[`{hunk.unit}`](source/{Path(script).stem}.md#__codelineno-0-{first.number})"
-    text = TAG.sub(r"[\1](details.md)", note.text)
+    text = TAG.sub(r"[\1](details.md#\1)", note.text)
     code = pre(hunk.rows, pair)
     if hunk.is_gone:
         unit += " is gone"

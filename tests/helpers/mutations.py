@@ -1,54 +1,13 @@
-"""Reads the table of mutations, edits scripts by it, and runs tests on the edited copies."""
+"""Runs tests on edited copies of the scripts."""
 
 import os
 import sys
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from helpers.warm_processes import context
 
 TESTS = Path(__file__).resolve().parents[1]
-TABLES = TESTS / "mutations"  # a file for each script
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A way to undo a detail of a script."""
-
-    script: str  # its file name
-    tag: str  # the tag that stands in the script's comment; of a deviation with its text
-    undone: str  # what the edited script does instead
-    tests: str  # what must fail: a test file, and what pytest -k selects in it
-    edits: tuple[tuple[str, str], ...]  # old text, new text
-
-    def apply(self, source: str) -> str:
-        """The edited source; ValueError if an old text does not occur exactly once."""
-        for old, new in self.edits:
-            if source.count(old) != 1:
-                found = f"{old!r} occurs {source.count(old)} times in {self.script}"
-                table = f"tests/mutations/{Path(self.script).stem}.toml"
-                raise ValueError(f"stale table: {table}, {self.tag}: {found}")
-            source = source.replace(old, new)
-        return source
-
-
-def read_table(script: str) -> list[Mutation]:
-    """The mutations of a script; none if it has no table."""
-    file = TABLES / f"{Path(script).stem}.toml"
-    if not file.exists():
-        return []
-    return [
-        Mutation(
-            script=script,
-            tag=row["tag"],
-            undone=row["undone"],
-            tests=row["tests"],
-            edits=tuple((edit["old"], edit["new"]) for edit in row["edits"]),
-        )
-        for row in tomllib.loads(file.read_text())["mutation"]
-    ]
 
 
 def run_pytest(script: Path, output: Path, selection: list[str]) -> None:

@@ -1,0 +1,308 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "matplotlib>=3.9",
+#     "numpy>=2",
+#     "pillow>=10",
+#     "scipy>=1.13",
+#     "tensorboard>=2.19",
+#     "tyro>=0.9.20",
+# ]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""What each implementation detail is worth, from the runs that ablation.py has made.
+
+    uv run benchmark/ablation_plot.py --runs-dir runs/benchmark/ablation/ppo --out results
+
+Runs that are not finished are left out, so that this can be called while others still go on.
+Writes ablation_ppo.csv (the effect of each detail in each environment), ablation_ppo_scores.csv (a
+line for each run), ablation_ppo.md (a table), and from all such files of effects in --out the
+picture ablation.png and .svg. Exit codes: 0 done, 2 bad input or no finished run of the baseline.
+"""
+
+import csv
+import json
+import math
+import re
+import sys
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import plot
+import tyro
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from scipy import stats
+from tasks import diverged
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
+from ablations import Effect, label, read_effects, table, write_effects
+from undo import ablations
+
+BASELINE = "baseline"  # the variant that has all details
+BEGINNING = 10  # episodes from which the score of an untrained agent is taken
+LEVEL = 0.95  # of the intervals
+GREY = "#6b7280"
+DARK = 0.6  # share from which on a background wants white text
+EXPLANATION = (
+    "What is lost (red) or gained (blue) without a detail: the difference of the final score,",
+    "in percent of what training with all details adds to the score. Below it the 95 % interval;",
+    "no colour where 0 is in it.",
+)
+# From "nothing is learned any more" over "makes no difference" to "twice as much is learned".
+COLORS = LinearSegmentedColormap.from_list("worth", ["#b2182b", "#ffffff", "#2166ac"])
+
+
+@dataclass
+class Args:
+    runs_dir: Path  # --runs-dir of ablation.py
+    out: Path = Path("docs/results")  # where the files are written
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that counts."""
+
+    variant: str  # the folder's name: of an ablation, or BASELINE
+    run: plot.Run
+    diverged: bool
+
+    @property
+    def start(self) -> float:
+        """Mean score of the first episodes."""
+        return float(self.run.scores[:BEGINNING].mean())
+
+
+# ------ reading ------
+
+
+def script_in(runs_dir: Path) -> Path:
+    """The script as it was when ablation.py copied it; fails if it did not."""
+    scripts = sorted((runs_dir / BASELINE).glob("*.py"))
+    if len(scripts) != 1:
+        plot.fail(f"--runs-dir: {runs_dir} is no folder that ablation.py has made")
+    return scripts[0]
+
+
+def read_variant(folder: Path) -> list[Trained]:
+    """The runs of a variant that are finished or have diverged, by environment and seed."""
+    found = {}
+    for args_file in sorted(folder.glob("*/args.json"), key=lambda f: plot.start_time(f.parent)):
+        try:
+            run = plot.read_run(args_file.parent, json.loads(args_file.read_text()))
+        except (ValueError, KeyError, TypeError) as error:
+            plot.warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
+            continue
+        log = folder / "logs" / f"{run.env_id.replace('/', '-')}__{run.seed}.log"
+        finished = (run.folder / "agent.pt").exists()
+        ended = not finished and diverged(log)
+        if (finished or ended) and len(run.scores):
+            found[run.env_id, run.seed] = Trained(folder.name, run, ended)
+    return [found[key] for key in sorted(found)]
+
+
+def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[Trained]]:
+    """What counts of each variant in each environment."""
+    found = defaultdict(list)
+    for variant in variants:
+        for trained in read_variant(runs_dir / variant):
+            found[variant, trained.run.env_id].append(trained)
+    return dict(found)
+
+
+# ------ numbers ------
+
+
+def difference_of_means(scores: np.ndarray, baseline: np.ndarray) -> tuple[float, float, float]:
+    """Difference of the means and its interval, of independent samples with variances of their own.
+
+    Welch's t interval; NaN if there is a single score. Scores that are all alike have no
+    variance: then the difference is known exactly.
+    """
+    difference = float(scores.mean() - baseline.mean())
+    if min(len(scores), len(baseline)) < 2:
+        return difference, math.nan, math.nan
+    if scores.std() == baseline.std() == 0:
+        return difference, difference, difference
+    with warnings.catch_warnings(action="ignore"):  # of one side alike, as 500 in CartPole often is
+        interval = stats.ttest_ind(scores, baseline, equal_var=False).confidence_interval(LEVEL)
+    return difference, float(interval.low), float(interval.high)
+
+
+def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained]) -> Effect:
+    """The effect of leaving out a detail in an environment; NaN if there are no runs without it."""
+    scores = np.array([trained.run.score for trained in runs])
+    before = np.array([trained.run.score for trained in baseline])
+    difference, low, high = difference_of_means(scores, before) if runs else (math.nan,) * 3
+    return Effect(
+        tag=tag,
+        env_id=env_id,
+        runs=len(runs),
+        diverged=sum(trained.diverged for trained in runs),
+        score=float(scores.mean()) if runs else math.nan,
+        baseline_runs=len(baseline),
+        baseline=float(before.mean()),
+        start=float(np.mean([trained.start for trained in baseline])),
+        difference=difference,
+        low=low,
+        high=high,
+    )
+
+
+# ------ the picture ------
+
+
+def share(effect: Effect, value: float) -> float:
+    """A difference of scores as a share of what the script as it is learns; NaN if that is none."""
+    return value / effect.gain if effect.gain > 0 else math.nan
+
+
+def percent(x: float) -> str:
+    """-0.318 -> −32; nothing for NaN."""
+    if math.isnan(x):
+        return ""
+    return f"{100 * x:+.0f}".replace("-", "\u2212") if round(100 * x) else "0"
+
+
+def by_importance(effects: list[Effect]) -> list[str]:
+    """The details that have been measured, by what is lost without them, most first."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for effect in effects:
+        if effect.runs:
+            shares[effect.tag].append(share(effect, effect.difference))
+    means = {tag: np.nan_to_num(found).mean() for tag, found in shares.items()}
+    return sorted(means, key=lambda tag: means[tag])
+
+
+def interval_of(effect: Effect) -> str:
+    """What stands below the difference: its interval, or why there is none."""
+    if not effect.gain > 0:
+        return "nothing learned"
+    if math.isnan(effect.low):
+        return "one run"
+    return f"{percent(share(effect, effect.low))} to {percent(share(effect, effect.high))}"
+
+
+def draw_cell(axes: plt.Axes, column: int, row: int, effect: Effect) -> None:
+    """The share that is lost, with its interval; in colour if the interval leaves out 0."""
+    lost = share(effect, effect.difference)
+    color, weight = GREY, "normal"
+    if effect.certain and not math.isnan(lost):
+        background = COLORS(Normalize(-1, 1)(lost))
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(plt.Rectangle(corner, 1, 1, color=background, linewidth=0))
+        color, weight = ("white" if abs(lost) > DARK else "black"), "bold"
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": color}
+    text = percent(lost) + ("\u2020" if effect.diverged else "")
+    axes.text(column, row - 0.13, text, weight=weight, **look)
+    axes.text(column, row + 0.27, interval_of(effect), fontsize=6.5, **look)
+
+
+def draw_script(axes: plt.Axes, script: str, effects: list[Effect]) -> None:
+    """The details of a script as rows, its environments as columns."""
+    tags = by_importance(effects)
+    measured = [effect for effect in effects if effect.runs]
+    env_ids = list(dict.fromkeys(effect.env_id for effect in measured))
+    for effect in measured:
+        draw_cell(axes, env_ids.index(effect.env_id), tags.index(effect.tag), effect)
+    axes.set_xlim(-0.5, len(env_ids) - 0.5)
+    axes.set_ylim(len(tags) - 0.5, -0.5)
+    axes.set_xticks(range(len(env_ids)), env_ids, weight="bold")
+    names = [label(tag).replace("`", "").partition(",")[0] for tag in tags]
+    axes.set_yticks(range(len(tags)), names)
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    axes.set_title(f"{script} without ...", loc="left", fontsize=11.5, pad=10)
+    for edge in range(1, len(tags)):
+        axes.axhline(edge - 0.5, color="#e5e7eb", linewidth=0.7)
+    axes.spines[:].set_visible(False)
+
+
+def draw(by_script: dict[str, list[Effect]], out: Path) -> list[Path]:
+    """Writes the picture, as PNG and SVG; returns their paths."""
+    plt.rcParams.update({**plot.LOOK, "svg.hashsalt": "ablation"})
+    counts = [len(by_importance(effects)) for effects in by_script.values()]
+    size = (8.8, 0.38 * sum(counts) + 1.1 * len(counts) + 0.8)
+    options: dict[str, Any] = {"squeeze": False, "layout": "constrained", "figsize": size}
+    figure, grid = plt.subplots(len(counts), 1, height_ratios=counts, **options)
+    for axes, (script, effects) in zip(grid.flat, by_script.items(), strict=True):
+        draw_script(axes, script, effects)
+    lines = [*EXPLANATION]
+    if any(effect.diverged for effects in by_script.values() for effect in effects):
+        lines.append("† Runs ended early, with a loss that was not finite.")
+    figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
+    vector = out / "ablation.svg"
+    figure.savefig(vector, metadata={"Date": None})
+    picture = out / "ablation.png"
+    plot.save(figure, picture)
+    return [picture, vector]
+
+
+# ------ the files ------
+
+
+def write_scores(found: dict[tuple[str, str], list[Trained]], path: Path) -> None:
+    """CSV with the final score of each run."""
+    columns = ["variant", "env_id", "seed", "score", "steps", "minutes", "diverged", "made_with"]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for trained in (trained for group in found.values() for trained in group):
+            run = trained.run
+            numbers = [f"{run.score:.2f}", run.total_steps, f"{run.total_minutes:.2f}"]
+            facts = ["yes" if trained.diverged else "no", run.made_with]
+            writer.writerow([trained.variant, run.env_id, run.seed, *numbers, *facts])
+
+
+def effects_in(out: Path) -> dict[str, list[Effect]]:
+    """The measured effects of all scripts in a folder."""
+    found = {}
+    for path in sorted(out.glob("ablation_*.csv")):
+        if match := re.fullmatch(r"ablation_(.+?)(?<!_scores)\.csv", path.name):
+            effects = read_effects(path)
+            if any(effect.runs for effect in effects):
+                found[f"{match[1]}.py"] = effects
+    return found
+
+
+def main() -> int:
+    """Read the runs, write the results and say where; returns the exit code."""
+    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    if args.out.exists() and not args.out.is_dir():
+        plot.fail(f"--out: {args.out} is not a folder")
+    script = script_in(args.runs_dir)
+    wanted = ablations(script.name, script.read_text())
+    trained = [ablation for ablation in wanted.values() if ablation.edits]
+    found = read_all(args.runs_dir, [BASELINE, *(ablation.name for ablation in trained)])
+    env_ids = [env_id for variant, env_id in found if variant == BASELINE]
+    if not env_ids:
+        plot.fail(
+            f"--runs-dir: no finished run of the script as it is in {args.runs_dir}/{BASELINE}"
+        )
+    effects = [
+        effect_of(one.tag, env_id, found.get((one.name, env_id), []), found[BASELINE, env_id])
+        for one in trained
+        for env_id in env_ids
+    ]
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = f"ablation_{script.stem}"
+    paths = [args.out / f"{stem}{end}" for end in (".csv", "_scores.csv", ".md")]
+    write_effects(effects, paths[0])
+    write_scores(found, paths[1])
+    paths[2].write_text(f"{table(wanted.values(), effects)}\n")
+    if by_script := effects_in(args.out):
+        paths += draw(by_script, args.out)
+    for path in paths:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,398 @@
+"""What benchmark/ablation.py runs, and what ablation_plot.py makes of the runs."""
+
+import csv
+import dataclasses
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import ablations as results
+import pytest
+from ablations import Effect, read_effects, table, write_effects
+from family import Script
+from helpers.benchmark_runs import FAKE_TRAINING, run_program
+from helpers.in_process import load_program
+from sync import ROOT, Collection
+from torch.utils.tensorboard import SummaryWriter
+from undo import ablations, own_ablations
+
+plot = load_program("ablation_plot.py")
+# Lines of ppo.py in which details are undone, for a script that only pretends to train.
+DETAILS = """
+TEXTS = ("eps=1e-5",)  # [core-3] Adam epsilon
+TEXTS = ("args.max_grad_norm, norm)",)  # [core-11] global gradient clipping
+TEXTS = ("args.max_grad_norm, none)",)  # [core-12] debug variables
+TEXTS = ("no such edit",)  # [core-14] of nobody
+"""
+SHORT = ("--env-ids", "A-v0", "--num-seeds", "1")
+
+
+class FakeScript:
+    """A ppo.py that learns nothing, and the runs that the program makes of it."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "ppo.py"
+        text = FAKE_TRAINING.read_text()
+        last_words = "ppo.py: diverged at step 42: the loss is not finite"
+        text = text.replace("RuntimeError: the loss is not finite", last_words)
+        self.path.write_text(text + DETAILS)
+        self.runs_dir = folder / "runs"
+
+    def run(self, *flags: str, script: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """The program in this process, until it ends."""
+        command = f"{sys.executable} {script or self.path}"
+        words = ["--command", command, "--runs-dir", str(self.runs_dir), *flags]
+        return run_program("ablation.py", *words)
+
+    def folders(self, variant: str = "*") -> list[Path]:
+        """The run folders of a variant."""
+        return sorted(file.parent for file in self.runs_dir.glob(f"{variant}/*/args.json"))
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeScript:
+    return FakeScript(tmp_path)
+
+
+# ------ what is run ------
+
+
+def test_one_detail_is_undone_at_a_time(fake):
+    flags = ("--env-ids", "A-v0", "B-v0", "--num-seeds", "2")
+    dry = fake.run(*flags, "--dry-run")
+    assert dry.returncode == 0 and not fake.runs_dir.exists()
+    assert "note: no ablation is written for core-14" in dry.stderr
+    assert "note: core-12 is not trained: nothing but curves" in dry.stderr
+    listed = [shlex.split(line) for line in dry.stdout.splitlines()]
+    order = [(Path(words[1]).parent.name, words[3], words[5]) for words in listed]
+    assert order == [
+        (variant, env_id, seed)
+        for seed in ("1", "2")
+        for variant in ("baseline", "core-3", "core-11")
+        for env_id in ("A-v0", "B-v0")
+    ]
+
+    done = fake.run(*flags, "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "done     core-11 B-v0 seed 2" in done.stdout
+    assert "12 runs: 12 done, 0 skipped, 0 failed" in done.stdout
+    source = fake.path.read_text()
+    edits = {"baseline": ("", ""), "core-3": ("1e-5", "1e-8"), "core-11": ("args.max", "np.inf")}
+    for variant, (old, new) in edits.items():
+        folders = fake.folders(variant)
+        assert len(folders) == 4
+        wanted = source if variant == "baseline" else own_ablations("ppo.py")[variant].apply(source)
+        assert old in source and new in wanted
+        assert {(folder / "ppo.py").read_text() for folder in folders} == {wanted}
+    assert "0 done, 12 skipped" in fake.run(*flags).stdout
+
+
+def test_details_are_chosen_by_tag_or_group(fake):
+    fake.path.write_text(f"{fake.path.read_text()}T = 1  # [deviation] reset steps left out\n")
+    rest = 'batch["valid"] = torch.from_numpy(valid)'
+    fake.path.write_text(f"{fake.path.read_text()}T = '{rest}'\n")
+
+    def variants(*details: str) -> list[str]:
+        listed = fake.run(*SHORT, "--dry-run", "--details", *details).stdout.splitlines()
+        return [Path(line.split()[1]).parent.name for line in listed]
+
+    assert variants("core-3") == ["baseline", "core-3"]
+    assert variants("core") == ["baseline", "core-3", "core-11"]
+    reset_steps = "deviation-reset-steps-left-out"
+    assert variants("deviation", "core-11") == ["baseline", "core-11", reset_steps]
+    assert variants(reset_steps) == ["baseline", reset_steps]
+
+
+def test_a_run_that_diverged_is_a_result(fake):
+    flags = ("--env-ids", "A-v0", "Fail-v0", "--num-seeds", "1", "--details", "core-3")
+    first = fake.run(*flags, "--then", "echo after {env_id}")
+    assert first.returncode == 0 and "2 done, 0 skipped, 2 failed" in first.stdout
+    assert "FAILED   core-3 Fail-v0 seed 1: exit code 1" in first.stderr
+    again = fake.run(*flags)
+    assert again.returncode == 0 and "2 runs: 0 done, 2 skipped" in again.stdout
+    assert "diverged core-3 Fail-v0 seed 1" in again.stdout
+    flags_changed = fake.run(*flags, "--env-flags", "Fail-v0=--learning-rate 0.1")
+    assert "2 skipped, 2 failed" in flags_changed.stdout, "with other flags it may go well"
+
+    text = fake.path.read_text().replace("diverged at step", "ended by a mistake at step")
+    fake.path.write_text(text)
+    other = fake.run(*flags, "--runs-dir", str(fake.runs_dir / "other"))
+    assert other.returncode == 1, "a mistake is none"
+
+
+def test_when_all_is_done_it_is_drawn(fake, tmp_path):
+    done = fake.run(*SHORT, "--dry-run", "--plot", str(tmp_path / "out"))
+    program = ROOT / "benchmark" / "ablation_plot.py"
+    folders = f"--runs-dir {fake.runs_dir} --out {tmp_path / 'out'}"
+    assert done.stdout.splitlines()[-1].endswith(f"{program} {folders}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--details", "core-1"), "--details: core-1 is none of those of ppo.py: core-3 core-11"),
+        (("--details", "cor"), "--details: cor is none of those of ppo.py"),
+        (("--num-seeds", "0"), "--num-seeds must be at least 1"),
+        (("--workers", "0"), "--workers must be at least 1"),
+        (("--env-ids",), "--env-ids is empty"),
+        (("--env-flags", "A-v0"), "--env-flags: A-v0 is not of the form"),
+        (("--command", "python nowhere.py"), "--command: there is no file nowhere.py"),
+        (("--command", "python"), "--command names no .py script"),
+        (("--command", f"python {FAKE_TRAINING}"), "fake_training.py is not called like one"),
+        (("--plot", str(FAKE_TRAINING)), "is not a folder"),
+    ],
+)
+def test_bad_input(fake, flags, message):
+    done = fake.run(*SHORT, *flags)
+    assert done.returncode == 2 and not fake.runs_dir.exists()
+    assert done.stderr.splitlines()[-1].startswith("error: ") and message in done.stderr
+
+
+def test_an_edit_that_does_not_fit_is_bad_input(fake):
+    fake.path.write_text(fake.path.read_text().replace("eps=1e-5", "eps=1e-4"))
+    done = fake.run(*SHORT)
+    assert done.returncode == 2 and not fake.runs_dir.exists()
+    message = "stale table: tests/mutations/ppo.toml, core-3: 'eps=1e-5' occurs 0 times in ppo.py"
+    assert done.stderr.splitlines()[-1] == f"error: {message}"
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """A function that runs ablation.sh with flags; `uv run` is this Python."""
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} "$@"\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def run(*flags: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", str(ROOT / "benchmark" / "ablation.sh"), *flags]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_the_shell_script_trains_both_scripts(shell):
+    done = shell("--num-seeds", "1", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    runs = [line for line in done.stdout.splitlines() if "--env-id " in line]
+    assert len(runs) == 3 * (15 + 13)  # the script as it is, and without each detail
+    lander = [line for line in runs if "--env-id LunarLander-v3" in line]
+    assert len(lander) == 15 and all("--gamma 0.999" in line for line in lander)
+    assert done.stdout.count("ablation_plot.py --runs-dir runs/benchmark/ablation/") == 2
+
+
+def test_flags_of_the_shell_script_go_to_the_runner(shell):
+    flags = ("--env-ids", "Acrobot-v1", "--num-seeds", "2", "--details", "core-3", "--dry-run")
+    runs = shell("ppo", *flags).stdout.splitlines()[:-1]
+    assert len(runs) == 2 * 2 and all("--env-id Acrobot-v1" in line for line in runs)
+    assert (
+        shell("ppo_atari").stderr == "error: ppo_atari is neither ppo nor ppo_continuous_action\n"
+    )
+
+
+# ------ effects ------
+
+
+def test_difference_of_means_by_hand():
+    """Variances of 2 each: standard error sqrt(2), 2 degrees of freedom, t = 4.3027."""
+    scores, baseline = plot.np.array([0.0, 2.0]), plot.np.array([10.0, 12.0])
+    difference, low, high = plot.difference_of_means(scores, baseline)
+    assert difference == -10
+    assert (high + 10) == pytest.approx(4.30265 * 2**0.5, abs=1e-4)
+    assert (low + 10) == pytest.approx(-4.30265 * 2**0.5, abs=1e-4)
+
+
+def test_difference_of_means_with_unequal_variances_by_hand():
+    """Of 3 scores each, the baseline's alike: 2 degrees of freedom, standard error 1 / sqrt(3)."""
+    scores, baseline = plot.np.array([4.0, 5.0, 6.0]), plot.np.array([9.0, 9.0, 9.0])
+    difference, low, high = plot.difference_of_means(scores, baseline)
+    half = 4.30265 / 3**0.5
+    assert (difference, low, high) == pytest.approx((-4, -4 - half, -4 + half), abs=1e-4)
+
+
+def test_difference_of_few_or_equal_scores():
+    one, two, alike = (plot.np.array(x) for x in ([3.0], [1.0, 2.0], [5.0, 5.0]))
+    difference, low, high = plot.difference_of_means(one, two)
+    assert difference == 1.5 and math.isnan(low) and math.isnan(high)
+    assert plot.difference_of_means(alike, alike + 2) == (-2, -2, -2)
+
+
+def make_run(
+    folder: Path, seed: int, start: float, end: float, env_id: str = "A-v0", ended: bool = True
+) -> None:
+    """A run of a variant: 10 episodes of return `start`, then 100 of return `end`."""
+    run = folder / f"{env_id}__ppo__{seed}__20261120-120000"
+    run.mkdir(parents=True)
+    facts = {
+        "script": "ppo.py",
+        "argv": [],
+        "args": {"env_id": env_id, "seed": seed},
+        "versions": {"torch": "2.13.0"},
+        "hardware": "cpu",
+    }
+    (run / "args.json").write_text(json.dumps(facts))
+    (run / ("agent.pt" if ended else "checkpoint.pt")).touch()
+    writer = SummaryWriter(str(run))
+    for number, score in enumerate([start] * 10 + [end] * 100):
+        writer.add_scalar("charts/episodic_return", score, number + 1)
+    writer.close()
+
+
+@pytest.fixture
+def runs_dir(tmp_path: Path) -> Path:
+    """The baseline learns from 0 to 99, 100 and 101; two details were left out so far."""
+    folder = tmp_path / "runs"
+    for seed, end in enumerate((99.0, 100.0, 101.0), start=1):
+        make_run(folder / "baseline", seed, 0.0, end)
+    for seed, end in enumerate((49.0, 50.0, 51.0), start=1):
+        make_run(folder / "core-3", seed, 0.0, end)
+    make_run(folder / "core-7", 1, 0.0, 90.0)
+    make_run(folder / "core-7", 2, 0.0, 70.0, ended=False)  # it diverged
+    make_run(folder / "core-7", 3, 0.0, 70.0, ended=False)  # it goes on
+    (folder / "core-7" / "logs").mkdir()
+    (folder / "core-7" / "logs" / "A-v0__2.log").write_text("ppo.py: diverged at step 42: nan\n")
+    (folder / "baseline" / "ppo.py").write_text(Collection().source("ppo.py"))
+    return folder
+
+
+def test_effects_table_and_picture(runs_dir, tmp_path):
+    out = tmp_path / "out"
+    done = run_program("ablation_plot.py", "--runs-dir", str(runs_dir), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    names = ["ablation_ppo.csv", "ablation_ppo_scores.csv", "ablation_ppo.md", "ablation.png"]
+    assert done.stdout.splitlines() == [str(out / name) for name in [*names, "ablation.svg"]]
+
+    effects = {effect.tag: effect for effect in read_effects(out / "ablation_ppo.csv")}
+    assert len(effects) == 14, "one for each detail that is trained"
+    # Variances of 1 each, 3 runs: standard error sqrt(2/3), 4 degrees of freedom, t = 2.7764.
+    found = effects["core-3"]
+    assert (found.runs, found.baseline_runs, found.diverged) == (3, 3, 0)
+    assert (found.score, found.baseline, found.start, found.difference) == (50, 100, 0, -50)
+    half = 2.7764 * (2 / 3) ** 0.5
+    assert (found.low, found.high) == pytest.approx((-50 - half, -50 + half), abs=0.01)
+    assert found.certain and found.gain == 100
+    found = effects["core-7"]
+    assert (found.runs, found.diverged, found.difference) == (2, 1, -20) and not found.certain
+    assert effects["core-4"].runs == 0 and math.isnan(effects["core-4"].difference)
+
+    with open(out / "ablation_ppo_scores.csv") as file:
+        scores = list(csv.DictReader(file))
+    assert len(scores) == 8 and scores[0]["made_with"] == "torch 2.13.0 on cpu"
+    assert [row["diverged"] for row in scores if row["variant"] == "core-7"] == ["no", "yes"]
+
+    text = (out / "ablation_ppo.md").read_text()
+    assert "| score with all of them | | 100 (3 runs) |" in text
+    assert "| torch's default epsilon, 1e-8 | **-50.0** (-52.3 to -47.7) |" in text
+    assert "| -20.0 (-145 to 105), 2 runs, 1 diverged |" in text
+    assert text.count("| not run yet |") == 12 and text.count("| - |") == 2
+    assert (out / "ablation.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "ablation.svg").read_text()
+
+
+def test_the_picture_has_shares_of_what_is_learned():
+    numbers = {"runs": 3, "diverged": 0, "score": 25.0, "baseline_runs": 3, "baseline": 100.0}
+    effect = Effect("core-3", "A-v0", **numbers, start=50.0, difference=-75.0, low=-80, high=-70)
+    assert plot.share(effect, effect.difference) == -1.5
+    assert [plot.percent(x) for x in (-1.5, 0.031, -0.001)] == ["\u2212150", "+3", "0"]
+    assert plot.interval_of(effect) == "\u2212160 to \u2212140"
+    nothing_learned = Effect("core-3", "A-v0", **numbers, start=100, difference=0, low=0, high=0)
+    assert math.isnan(plot.share(nothing_learned, -1.0))
+    assert plot.interval_of(nothing_learned) == "nothing learned"
+    other = dataclasses.replace(effect, tag="core-4", difference=-80.0)
+    effects = [effect, other, dataclasses.replace(effect, tag="core-5", runs=0)]
+    assert plot.by_importance(effects) == ["core-4", "core-3"]
+
+
+def test_no_runs_are_bad_input(tmp_path, runs_dir):
+    def refused(*words: object) -> str:
+        done = run_program("ablation_plot.py", *map(str, words))
+        assert done.returncode == 2
+        return done.stderr.splitlines()[-1]
+
+    out = ("--out", tmp_path / "out")
+    assert "is no folder that ablation.py has made" in refused("--runs-dir", tmp_path, *out)
+    script = runs_dir / "baseline" / "ppo.py"
+    assert "--out: " in refused("--runs-dir", runs_dir, "--out", script)
+    (tmp_path / "new" / "baseline").mkdir(parents=True)
+    (tmp_path / "new" / "baseline" / "ppo.py").write_text(script.read_text())
+    assert "no finished run" in refused("--runs-dir", tmp_path / "new", *out)
+    assert not (tmp_path / "out").exists()
+
+
+# ------ the table of the details page ------
+
+
+def test_effects_are_read_as_they_were_written(tmp_path):
+    effect = Effect("core-3", "A-v0", 1, 0, 2.0, 3, 4.0, 5.0, -2.0, math.nan, math.nan)
+    write_effects([effect], tmp_path / "x.csv")
+    (found,) = read_effects(tmp_path / "x.csv")
+    assert repr(found) == repr(effect)
+    assert read_effects(tmp_path / "nowhere.csv") == []
+    (tmp_path / "x.csv").write_text("tag,score\ncore-3,1\n")
+    with pytest.raises(ValueError, match=r"x\.csv: the columns are not tag, env_id"):
+        read_effects(tmp_path / "x.csv")
+
+
+def test_what_was_not_run_says_so():
+    wanted = ablations("ppo.py", Collection().source("ppo.py")).values()
+    lines = table(wanted, []).splitlines()
+    assert len(lines) == 2 + len(wanted)
+    assert lines[4].endswith("| torch's default epsilon, 1e-8 | not run yet |")
+    effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 4.0, 1.0, -2.0, -3.0, -1.0)
+    lines = table(wanted, [effect]).splitlines()
+    assert lines[0] == "| detail | without it | A-v0 |"
+    assert lines[5].endswith("| torch's default epsilon, 1e-8 | not run yet |")
+    assert lines[6].endswith("| **-2.0** (-3.0 to -1.0) |")
+
+
+def test_the_page_has_all_details_of_both_scripts():
+    text = results.section(Collection())
+    sentences = results.sentences(Collection())
+    for script in results.SCRIPTS:
+        part = text.partition(f"**`{script}`**")[2].partition("**`")[0]
+        for ablation in ablations(script, Collection().source(script)).values():
+            assert f"{results.label(ablation.tag)} | {ablation.without} |" in part
+            begin = f"Without it in `{script}`: {ablation.without}."
+            assert any(sentence.startswith(begin) for sentence in sentences[ablation.tag])
+
+
+def test_a_detail_says_what_happens_without_it(tmp_path):
+    (tmp_path / "ppo").mkdir()
+    (tmp_path / results.RESULTS).mkdir(parents=True)
+    (tmp_path / "ppo" / "ppo.py").write_text(Collection().source("ppo.py"))
+    collection = Collection(tmp_path, {"ppo.py": Script(None, None)}, ())
+    effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 4.0, 1.0, -2.0, -3.0, -1.0)
+    other = dataclasses.replace(effect, env_id="B-v0", difference=0.5, high=4.0, diverged=1)
+    write_effects([effect, other], tmp_path / results.RESULTS / "ablation_ppo.csv")
+    found = results.sentences(collection)
+    begin = "Without it in `ppo.py`: "
+    scores = "Final score: A-v0 **-2.0** (-3.0 to -1.0); B-v0 0.5 (-3.0 to 4.0), 1 diverged."
+    assert found["core-4"] == [f"{begin}the learning rate stays what it is at the start. {scores}"]
+    assert found["core-3"] == [f"{begin}torch's default epsilon, 1e-8. Not run yet."]
+    assert found["aux-3"][0].endswith("it is off unless --target-kl is given.")
+    assert "ablation.png" not in results.section(collection)
+    (tmp_path / results.RESULTS / "ablation.png").touch()
+    assert "](results/ablation.png)" in results.section(collection)
+
+
+# ------ from end to end ------
+
+
+@pytest.mark.slow("trains")
+def test_a_detail_of_ppo_is_trained_without(tmp_path):
+    script = ROOT / "ppo" / "ppo.py"
+    flags = "--no-cuda --eval-episodes 0 --total-timesteps 1024 --num-steps 64"
+    runs, out = ["--runs-dir", str(tmp_path / "runs")], ["--out", str(tmp_path / "out")]
+    words = ["--command", f"{sys.executable} {script} {flags}", "--env-ids", "CartPole-v1"]
+    more = ["--num-seeds", "1", "--workers", "2", "--details", "core-7"]
+    done = run_program("ablation.py", *words, *more, *runs)
+    assert done.returncode == 0, done.stderr
+    (copy,) = (tmp_path / "runs" / "core-7").glob("CartPole-v1__ppo__1__*/ppo.py")
+    assert own_ablations("ppo.py")["core-7"].apply(script.read_text()) == copy.read_text()
+    assert run_program("ablation_plot.py", *runs, *out).returncode == 0
+    effects = {effect.tag: effect for effect in read_effects(tmp_path / "out/ablation_ppo.csv")}
+    assert effects["core-7"].runs == 1 and effects["core-7"].score > 8

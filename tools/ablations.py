@@ -1,0 +1,213 @@
+"""What each implementation detail is worth, from what benchmark/ablation.sh measured.
+
+`python tools/generate.py` writes the table, docs/results/ablation.md, which docs/details.md
+includes. Numbers are those of docs/results/ablation_<script>.csv, which benchmark/ablation_plot.py
+wrote; details are those of the scripts. A detail without numbers was not run yet, and says so.
+"""
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from details import DETAILS
+from sync import Collection
+from undo import Ablation, ablations
+
+SCRIPTS = ("ppo.py", "ppo_continuous_action.py")  # that benchmark/ablation.sh trains
+RESULTS = Path("docs/results")
+NOT_RUN = "not run yet"
+PICTURE = "![What is lost without each detail](results/ablation.png)"
+EXPLANATION = """\
+By how much the final score differs when a script is trained without one of its details; below, each
+detail says so, too."""
+NUMBERS = """\
+<details markdown="1"><summary>All numbers, and how they were measured</summary>
+
+Differences of the final score with their 95 % interval; bold where 0 is not in it."""
+MEASURED = """\
+`benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
+MuJoCo for 500k steps. The edits are in `tests/mutations/`. A score is the mean return of a run's
+last 100 episodes, an effect the difference of the means over the seeds, its interval Welch's. One
+in twenty intervals leaves out 0 by chance. A dash: training would show nothing, the line says why.
+Runs that diverged ended early and count as they ended. In the picture 100 % is what the script with
+all details learns: its final score less that of its first ten episodes.
+
+</details>"""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What it does to the final score of an environment that a detail is left out.
+
+    Scores are means over the runs; low and high are the ends of the 95 % interval of the
+    difference. A number that is not known is NaN: without runs all of them, of a single run the
+    interval.
+    """
+
+    tag: str
+    env_id: str
+    runs: int  # without the detail
+    diverged: int  # of these, ended by a loss that was not finite
+    score: float
+    baseline_runs: int  # of the script as it is
+    baseline: float  # their score
+    start: float  # score of the baseline's first episodes, before anything was learned
+    difference: float  # score less baseline
+    low: float
+    high: float
+
+    @property
+    def gain(self) -> float:
+        """What the script as it is learns: the unit in which environments are comparable."""
+        return self.baseline - self.start
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+
+COLUMNS = [field.name for field in fields(Effect)]
+
+
+def value_of(column: str, text: str) -> Any:
+    """What a cell of the file says."""
+    if column in ("tag", "env_id"):
+        return text
+    if column in ("runs", "diverged", "baseline_runs"):
+        return int(text)
+    return float(text) if text else math.nan
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """The effects in a file; none if there is no file. Raises ValueError if it is another one."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise ValueError(f"{path}: the columns are not {', '.join(COLUMNS)}")
+        return [Effect(**{k: value_of(k, text) for k, text in row.items()}) for row in reader]
+
+
+def write_effects(effects: Iterable[Effect], path: Path) -> None:
+    """Writes the file that `read_effects` reads."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for effect in effects:
+            row = asdict(effect)
+            for name, value in row.items():
+                if isinstance(value, float):
+                    row[name] = "" if math.isnan(value) else f"{value:.2f}"
+            writer.writerow(row)
+
+
+def number(x: float) -> str:
+    """As many digits as say something: -4.5, 132."""
+    return f"{x:.0f}" if abs(x) >= 100 else f"{x:.1f}"
+
+
+def runs(count: int) -> str:
+    """1 run, 5 runs."""
+    return f"{count} run{'s' if count > 1 else ''}"
+
+
+def cell(effect: Effect | None) -> str:
+    """The difference with its interval; bold if 0 is not in it."""
+    if effect is None or effect.runs == 0:
+        return NOT_RUN
+    text = number(effect.difference)
+    if effect.certain:
+        text = f"**{text}**"
+    if not math.isnan(effect.low):
+        text += f" ({number(effect.low)} to {number(effect.high)})"
+    if effect.runs != effect.baseline_runs:
+        text += f", {runs(effect.runs)}"
+    if effect.diverged:
+        text += f", {effect.diverged} diverged"
+    return text
+
+
+def baseline_cell(effect: Effect) -> str:
+    """The score of the script as it is."""
+    return f"{number(effect.baseline)} ({runs(effect.baseline_runs)})"
+
+
+def label(tag: str) -> str:
+    """What a detail is called: `core-3` Adam epsilon 1e-5; of a deviation its text."""
+    name, _, text = tag.partition(" ")
+    return f"`{name}` {text or DETAILS[tag]}"
+
+
+def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
+    """Markdown table of the ablations of a script: a line for each, a column for each environment.
+
+    Those that are not trained have dashes.
+    """
+    by_env = {effect.env_id: effect for effect in effects}
+    found = {(effect.tag, effect.env_id): effect for effect in effects}
+    columns = list(by_env) or ["effect"]
+    lines = [
+        f"| detail | without it | {' | '.join(columns)} |",
+        f"|---|---|{'---|' * len(columns)}",
+    ]
+    if effects:
+        scores = [baseline_cell(effect) for effect in by_env.values()]
+        lines.append(f"| score with all of them | | {' | '.join(scores)} |")
+    for ablation in wanted:
+        if ablation.edits:
+            cells = [cell(found.get((ablation.tag, env_id))) for env_id in columns]
+        else:
+            cells = ["-"] * len(columns)
+        lines.append(f"| {label(ablation.tag)} | {ablation.without} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
+    """Ablations and effects of each script that has some."""
+    found = {}
+    for script in SCRIPTS:
+        known = script in collection.family
+        wanted = ablations(script, collection.source(script)) if known else {}
+        if wanted:
+            path = collection.root / RESULTS / f"ablation_{Path(script).stem}.csv"
+            found[script] = (list(wanted.values()), read_effects(path))
+    return found
+
+
+def sentences(collection: Collection) -> dict[str, list[str]]:
+    """By tag, for each script: what it does without the detail, and the effect of that."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for script, (wanted, effects) in measured(collection).items():
+        for ablation in wanted:
+            own = [effect for effect in effects if effect.tag == ablation.tag and effect.runs]
+            text = f"Without it in `{script}`: {ablation.without}."
+            if own:
+                each = [f"{effect.env_id} {cell(effect)}" for effect in own]
+                text += f" Final score: {'; '.join(each)}."
+            elif ablation.edits:
+                text += f" {NOT_RUN.capitalize()}."
+            found[ablation.tag].append(text)
+    return dict(found)
+
+
+def section(collection: Collection) -> str:
+    """The picture and the tables of all scripts; empty if no script has ablations."""
+    tables = []
+    for script, (wanted, effects) in measured(collection).items():
+        tables += [f"**`{script}`**", table(wanted, effects)]
+    if not tables:
+        return ""
+    picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
+    return "\n\n".join([*picture, EXPLANATION, NUMBERS, *tables, MEASURED]) + "\n"
+
+
+def pages(collection: Collection) -> dict[Path, str]:
+    """Path and text of the file that docs/details.md includes, if there is something to say."""
+    text = section(collection)
+    return {collection.root / RESULTS / "ablation.md": text} if text else {}
