@@ -38,6 +38,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import plot
+import run_folders
 import tyro
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from scipy import stats
@@ -72,7 +73,7 @@ class Trained:
     """A run that counts."""
 
     variant: str  # the folder's name: of an ablation, or BASELINE
-    run: plot.Run
+    run: run_folders.Run
     diverged: bool
 
     @property
@@ -88,18 +89,20 @@ def script_in(runs_dir: Path) -> Path:
     """The script as it was when ablation.py copied it; fails if it did not."""
     scripts = sorted((runs_dir / BASELINE).glob("*.py"))
     if len(scripts) != 1:
-        plot.fail(f"--runs-dir: {runs_dir} is no folder that ablation.py has made")
+        run_folders.fail(f"--runs-dir: {runs_dir} is no folder that ablation.py has made")
     return scripts[0]
 
 
 def read_variant(folder: Path) -> list[Trained]:
     """The runs of a variant that are finished or have diverged, by environment and seed."""
     found = {}
-    for args_file in sorted(folder.glob("*/args.json"), key=lambda f: plot.start_time(f.parent)):
+    for args_file in sorted(
+        folder.glob("*/args.json"), key=lambda f: run_folders.start_time(f.parent)
+    ):
         try:
-            run = plot.read_run(args_file.parent, json.loads(args_file.read_text()))
+            run = run_folders.read_run(args_file.parent, json.loads(args_file.read_text()))
         except (ValueError, KeyError, TypeError) as error:
-            plot.warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
+            run_folders.warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
         log = folder / "logs" / f"{run.env_id.replace('/', '-')}__{run.seed}.log"
         finished = (run.folder / "agent.pt").exists()
@@ -257,7 +260,7 @@ def write_scores(found: dict[tuple[str, str], list[Trained]], path: Path) -> Non
         for trained in (trained for group in found.values() for trained in group):
             run = trained.run
             numbers = [f"{run.score:.2f}", run.total_steps, f"{run.total_minutes:.2f}"]
-            facts = ["yes" if trained.diverged else "no", run.made_with]
+            facts = ["yes" if trained.diverged else "no", run.provenance.made_with]
             writer.writerow([trained.variant, run.env_id, run.seed, *numbers, *facts])
 
 
@@ -276,14 +279,14 @@ def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
     if args.out.exists() and not args.out.is_dir():
-        plot.fail(f"--out: {args.out} is not a folder")
+        run_folders.fail(f"--out: {args.out} is not a folder")
     script = script_in(args.runs_dir)
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]
     found = read_all(args.runs_dir, [BASELINE, *(ablation.name for ablation in trained)])
     env_ids = [env_id for variant, env_id in found if variant == BASELINE]
     if not env_ids:
-        plot.fail(
+        run_folders.fail(
             f"--runs-dir: no finished run of the script as it is in {args.runs_dir}/{BASELINE}"
         )
     effects = [

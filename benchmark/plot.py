@@ -24,14 +24,11 @@ Exit codes: 0 done, 2 bad input or no finished run.
 import csv
 import dataclasses
 import io
-import json
 import re
-import sys
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any
 
 import matplotlib
 
@@ -43,21 +40,27 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
+from run_folders import (
+    METRICS,
+    RETURN,
+    WINDOW,
+    Axis,
+    Provenance,
+    Run,
+    fail,
+    mean_and_std,
+    read_other_runs,
+    read_runs,
+    seeds,
+    short_number,
+    value_at,
+)
 from scipy import stats
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboard.compat.proto.event_pb2 import SessionLog
-from tensorboard.util import tensor_util
 
-WINDOW = 100  # episodes in a rolling mean, and in a final score
 POINTS = 200  # of a curve
 PANELS_A_ROW = 4
-RETURN = "charts/episodic_return"
-# Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
-METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
-TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_FROM = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
-IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 LONGER = 1.5  # published runs of more than so many times our steps are not drawn
 SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
@@ -66,7 +69,6 @@ BESIDE_COLORS = ["#d97706", "#15803d", "#7c3aed"]  # of other programs' runs
 STYLES: list[tuple[str, Any]] = [(RED, (0, (4, 6))), (GREY, (5, (4, 6)))]
 LOOK: dict[Any, Any] = {"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"}
 
-Axis = Literal["steps", "minutes"]
 LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock minutes"}
 
 
@@ -76,64 +78,6 @@ class Args:
     out: Path = Path("docs/results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
     beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
-
-
-class Episode(NamedTuple):
-    """An episode of the training."""
-
-    step: int  # of the environments, when it ended
-    minutes: float  # of training until then
-    score: float  # its return, or what the script is measured by
-
-
-@dataclass
-class Events:
-    """What the event files of a run say."""
-
-    episodes: list[Episode] = field(default_factory=list)
-    last_step: int = 0
-    minutes: float = 0.0  # of training; pauses between resumptions do not count
-
-
-@dataclass
-class Run:
-    """What a finished run left behind. steps, minutes, scores: (episodes,)."""
-
-    folder: Path
-    script: str
-    env_id: str
-    seed: int
-    settings: dict[str, Any]
-    made_with: str  # versions and hardware
-    steps: np.ndarray  # environment steps when the episode ended
-    minutes: np.ndarray  # of training until then; pauses between resumptions do not count
-    scores: np.ndarray  # of the episodes: returns, or what the script is measured by
-    total_steps: int
-    total_minutes: float
-
-    @property
-    def name(self) -> str:
-        """What the reader of a remark is told."""
-        return f"{self.env_id} seed {self.seed}"
-
-    @property
-    def score(self) -> float:
-        """Mean score of the last WINDOW episodes."""
-        return float(self.scores[-WINDOW:].mean())
-
-    def score_after(self, steps: float) -> float:
-        """Mean score of the last WINDOW episodes that had ended by then; NaN if none had."""
-        scores = self.scores[self.steps <= steps]
-        return float(scores[-WINDOW:].mean()) if len(scores) else np.nan
-
-    def total(self, over: Axis) -> float:
-        """How many steps or minutes the run took."""
-        return self.total_steps if over == "steps" else self.total_minutes
-
-    def curve(self, over: Axis, grid: np.ndarray) -> np.ndarray:
-        """Rolling mean of the scores at points of an axis, (points,) -> (points,)."""
-        x = self.steps if over == "steps" else self.minutes
-        return value_at(grid, x, rolling_mean(self.scores))
 
 
 @dataclass(frozen=True)
@@ -190,172 +134,7 @@ class Results:
         return list(dict.fromkeys(score.source for score in scores))
 
 
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-def warn(message: str) -> None:
-    """Tell the user what is left out or odd."""
-    print(f"warning: {message}", file=sys.stderr)
-
-
 # ------ reading ------
-
-
-def read_part(path: Path, metric: str, events: Events) -> None:
-    """Add an event file to what the earlier files of the run have said.
-
-    What they wrote after the checkpoint that this part started from is dropped: that is what
-    `SummaryWriter(purge_step=...)` asks of readers.
-    """
-    minutes_before = events.minutes
-    part_started = None
-    for event in EventFileLoader(str(path)).Load():
-        if part_started is None:
-            part_started = event.wall_time
-        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
-            events.episodes = [one for one in events.episodes if one.step < event.step]
-            events.last_step = min(events.last_step, event.step - 1)
-        minutes = minutes_before + (event.wall_time - part_started) / 60
-        for value in event.summary.value:
-            if value.tag.startswith(TRAINING):
-                events.last_step = max(events.last_step, event.step)
-                events.minutes = minutes
-            if value.tag == metric:
-                score = float(tensor_util.make_ndarray(value.tensor))
-                events.episodes.append(Episode(event.step, minutes, score))
-
-
-def read_events(folder: Path, metric: str = RETURN) -> Events:
-    """What the event files of a run say; a resumed run has one for each of its parts."""
-    events = Events()
-    for path in sorted(folder.glob("events.out.tfevents.*")):
-        read_part(path, metric, events)
-    return events
-
-
-def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
-    """The run in a folder with the given args.json; its scores are the metric, or the script's."""
-    events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
-    steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
-    versions = " ".join(f"{name} {text.split()[0]}" for name, text in facts["versions"].items())
-    return Run(
-        folder=folder,
-        script=facts["script"],
-        env_id=facts["args"]["env_id"],
-        seed=facts["args"]["seed"],
-        settings={k: v for k, v in facts["args"].items() if k not in IGNORED_SETTINGS},
-        made_with=f"{versions} on {facts.get('hardware', 'hardware that was not recorded')}",
-        steps=steps,
-        minutes=minutes,
-        scores=scores,
-        total_steps=events.last_step,
-        total_minutes=events.minutes,
-    )
-
-
-def start_time(folder: Path) -> tuple[str, str]:
-    """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time."""
-    return folder.name.rpartition("__")[2], folder.name
-
-
-class RunKey(NamedTuple):
-    """Of the runs that agree in this the newest one counts."""
-
-    script: str
-    env_id: str
-    seed: int
-
-
-@dataclass
-class Found:
-    """What is in a folder of runs."""
-
-    runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
-    unfinished: set[RunKey] = field(default_factory=set)
-    silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
-
-
-def find_runs(runs_dir: Path) -> Found:
-    """All runs in a folder; warns of those that are left out."""
-    found = Found()
-    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=start_time):
-        try:
-            facts = json.loads((folder / "args.json").read_text())
-            key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
-            if not (folder / "agent.pt").exists():
-                found.unfinished.add(key)
-                warn(f"{folder} is left out: not finished")
-                continue
-            run = read_run(folder, facts)
-        except (ValueError, KeyError, TypeError) as error:
-            warn(f"{folder} is left out: cannot be read: {error!r}")
-            continue
-        if not len(run.scores):
-            found.silent.add(key)
-            continue
-        if key in found.runs:
-            warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
-        found.runs[key] = run
-    return found
-
-
-def remarks_on_missing(found: Found) -> list[str]:
-    """What is not in the results, and where they rest on little."""
-    remarks = []
-    scripts = {key.script for key in found.runs}  # what other scripts left is not of interest
-    problems = (("no episode ended", found.silent), ("not finished", found.unfinished))
-    for problem, keys in problems:
-        if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
-            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
-            remarks.append(f"Left out, {problem}: {names}.")
-    if short := [run for run in found.runs.values() if len(run.scores) < WINDOW]:
-        names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
-        remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
-    return remarks
-
-
-def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
-    """Which runs are averaged though their flags differ."""
-    remarks = []
-    for env_id, group in by_env.items():
-        first = group[0].settings
-        flags = {k for run in group for k in first if run.settings.get(k) != first[k]}
-        if flags:
-            remarks.append(f"The runs of {env_id} differ in {', '.join(sorted(flags))}.")
-    return remarks
-
-
-def read_runs(runs_dir: Path) -> tuple[dict[str, list[Run]], list[str]]:
-    """Finished runs by environment and seed, and what the reader of the results has to be told."""
-    found = find_runs(runs_dir)
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for run in found.runs.values():
-        by_env[run.env_id].append(run)
-    for group in by_env.values():
-        group.sort(key=lambda run: run.seed)
-    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
-    for remark in remarks:
-        warn(remark)
-    return dict(by_env), remarks
-
-
-def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[Run]]:
-    """Another program's runs by environment.
-
-    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's; whatever has
-    logged the metric will do.
-    """
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for path in sorted(folder.iterdir()):
-        if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
-            args = {"env_id": match[1], "seed": int(match[2])}
-            run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
-            if len(run.scores):
-                by_env[run.env_id].append(run)
-    return dict(by_env)
 
 
 def read_beside(given: tuple[str, ...], metric: str) -> list[OtherProgram]:
@@ -410,20 +189,6 @@ def read_results(args: Args) -> Results:
 # ------ numbers ------
 
 
-def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:
-    """Mean of each entry and up to window - 1 entries before it: (n,) -> (n,)."""
-    sums = np.concatenate([[0.0], np.cumsum(x)])
-    ends = np.arange(1, len(x) + 1)
-    starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
-
-
-def value_at(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """y of the last x that is not beyond each grid point; NaN before the first x: (len(grid),)."""
-    last = np.searchsorted(x, grid, side="right") - 1
-    return np.where(last >= 0, y[last], np.nan)
-
-
 def confidence(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean of (seeds, points) curves and half its 95 % interval (Student's t): (points,) each."""
     count = len(curves)
@@ -432,26 +197,6 @@ def confidence(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return mean, np.zeros_like(mean)
     error = curves.std(0, ddof=1) / np.sqrt(count)
     return mean, stats.t.ppf(0.975, count - 1) * error
-
-
-def mean_and_std(scores: Iterable[float]) -> str:
-    """'mean ± sample standard deviation', without the latter for a single score."""
-    values = np.array(list(scores))
-    std = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{values.mean():.2f}{std}"
-
-
-def short_number(x: float) -> str:
-    """500000 -> 500k, 1000000 -> 1M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if x >= 0.9995 * size:
-            return f"{x / size:.3g}{letter}"
-    return f"{x:.3g}"
-
-
-def seeds(runs: list[Run]) -> str:
-    """How many runs there are: '1 seed', '3 seeds'."""
-    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
 
 
 # ------ the picture ------
@@ -623,13 +368,16 @@ def write_curves(runs: list[Run], path: Path, what: str) -> None:
 
 
 def write_scores(runs: list[Run], path: Path) -> None:
-    """CSV with the final score of each run."""
+    """CSV with the final score of each run, and what rerun.py needs to make it again."""
+    names = [one.name for one in dataclasses.fields(Provenance)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env_id", "seed", "score", "steps", "minutes"])
+        writer.writerow(["env_id", "seed", "score", "steps", "minutes", "script", *names])
         for run in runs:
-            row = [f"{run.score:.2f}", run.total_steps, f"{run.total_minutes:.2f}"]
-            writer.writerow([run.env_id, run.seed, *row])
+            row = [run.env_id, run.seed, f"{run.score:.2f}", run.total_steps]
+            row += [f"{run.total_minutes:.2f}", run.script]
+            row += dataclasses.astuple(run.provenance)
+            writer.writerow(row)
 
 
 def mean_steps(group: list[Run]) -> float:
@@ -679,10 +427,28 @@ def remarks_on_beside(results: Results) -> list[str]:
     return remarks
 
 
+def origin(run: Run) -> str:
+    """Script and flags of a run."""
+    made = run.provenance
+    version = f"SHA-256 `{made.script_hash}`" if made.script_hash else "version not recorded"
+    flags = f"flags `{made.flags}`" if made.flags else "default flags"
+    return f"`{run.script}`, {version}, {flags}"
+
+
+def remarks_on_origin(results: Results) -> list[str]:
+    """Script, flags and seeds: a line for the environments that agree in all of them."""
+    by_origin: dict[str, list[str]] = defaultdict(list)
+    for env_id, group in results.by_env.items():
+        made = " or ".join(sorted({origin(run) for run in group}))
+        numbers = f"seed{'s' if len(group) > 1 else ''} {', '.join(str(run.seed) for run in group)}"
+        by_origin[f"{made}, {numbers}."].append(env_id)
+    return [f"{', '.join(env_ids)}: {made}" for made, env_ids in by_origin.items()]
+
+
 def write_table(results: Results, path: Path) -> None:
     """Markdown table of the final scores beside the published ones."""
     columns = [f"`{results.script}`", *(one.label for one in results.beside), *results.sources]
-    made_with = sorted({run.made_with for run in results.runs})
+    made_with = sorted({run.provenance.made_with for run in results.runs})
     lines = [
         f"| environment | {' | '.join(columns)} | steps | minutes |",
         f"|---|{'---:|' * (len(columns) + 2)}",
@@ -695,6 +461,7 @@ def write_table(results: Results, path: Path) -> None:
     if results.sources:
         lines.append(f"Published scores ({', '.join(results.sources)}): {PUBLISHED_FROM}.")
     lines.append(f"Ours were made with {'; '.join(made_with)}.")
+    lines += remarks_on_origin(results)
     lines += [*results.remarks, *remarks_on_beside(results)]
     path.write_text("\n".join(lines) + "\n")
 

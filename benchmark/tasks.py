@@ -26,6 +26,9 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
 
 
+BUSY = "another process is already running this task"  # why a task could not be started
+
+
 @dataclass(frozen=True)
 class Task:
     """One run: what a launcher hands to `run_task`, on this machine or on another one."""
@@ -60,17 +63,22 @@ class Result:
     seconds: float = 0.0  # that its process has run
 
 
-def settings(argv: Sequence[str]) -> list[str]:
-    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+def without_flags(argv: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words of argv less these flags and their values."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:
         flag, equals, _ = word.replace("_", "-").partition("=")
-        if flag not in ("--runs-dir", "--resume"):
+        if flag not in flags:
             kept.append(word)
         elif not equals:
             next(words, None)
     return kept
+
+
+def settings(argv: Sequence[str]) -> list[str]:
+    """The flags that decide what is learned: argv without where it is kept or resumed from."""
+    return without_flags(argv, ("--runs-dir", "--resume"))
 
 
 def process_count(command: Sequence[str]) -> int | None:
@@ -183,7 +191,7 @@ def run_task(task: Task, children: Children) -> Result:
     started = time.monotonic()
     with open(task.log, "ab") as log:
         if not lock_log(log):
-            return Result("failed", "another process is already running this task")
+            return Result("failed", BUSY)
         folder, finished = find_run(task)
         if finished:
             return Result("skipped")

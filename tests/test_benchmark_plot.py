@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import run_folders
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -111,6 +112,8 @@ def test_writes_curves_scores_table_and_picture(tmp_path):
     assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
     assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
     assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
+    assert "CartPole-v1: `ppo.py`, version not recorded, default flags, seeds 1, 2, 3." in table
+    assert scores[0]["script"] == "ppo.py" and scores[0]["versions"] == "python 3.11.7 torch 2.13.0"
     assert "Left out, not finished: Own-v0 seed 2." in table
     assert "Fewer than 100 episodes, all of them counted: Own-v0 seed 1 (7)." in table
     assert "docs/rl-algorithms/ppo" in table
@@ -164,7 +167,7 @@ def test_the_newest_of_several_runs_counts(tmp_path, capsys):
     make_run(tmp_path, "A-v0", 1, [part], name="ppo-zz", ended="20260101-120000")
     newest = make_run(tmp_path, "A-v0", 1, [part], name="ppo-a", ended="20260901-120000")
     make_run(tmp_path, "A-v0", 1, [part], name="ppo-m", ended="20260501-120000")
-    assert [run.folder for run in plot.read_runs(tmp_path)[0]["A-v0"]] == [newest]
+    assert [run.folder for run in run_folders.read_runs(tmp_path)[0]["A-v0"]] == [newest]
     assert "zz__1__20260101-120000 is left out" in capsys.readouterr().err
 
 
@@ -210,14 +213,14 @@ def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
         "last": (400, 180.0),
     }
     folder = make_run(tmp_path, "CartPole-v1", 1, [first, second])
-    events = plot.read_events(folder)
+    events = run_folders.read_events(folder)
     found = [(episode.step, episode.score) for episode in events.episodes]
     assert found == [(100, 1), (200, 2), (290, 30), (390, 40)]
     assert [episode.minutes for episode in events.episodes] == pytest.approx([1, 2, 4, 5])
     assert events.last_step == 400 and events.minutes == pytest.approx(6)
     second["episodes"], second["last"] = [(230, 30.0, 30.0)], (240, 60.0)  # ends before the first
     shorter = make_run(tmp_path / "shorter", "CartPole-v1", 1, [first, second])
-    assert plot.read_events(shorter).last_step == 240
+    assert run_folders.read_events(shorter).last_step == 240
 
     accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
     expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]
@@ -227,8 +230,10 @@ def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
 def test_rolling_mean_and_held_values():
     x = np.random.default_rng(0).normal(size=250)
     expected = [x[max(0, i - 99) : i + 1].mean() for i in range(250)]
-    assert np.allclose(plot.rolling_mean(x), expected)
-    held = plot.value_at(np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30]))
+    assert np.allclose(run_folders.rolling_mean(x), expected)
+    held = run_folders.value_at(
+        np.array([0, 1, 2.5, 9]), np.array([1, 2, 3]), np.array([10, 20, 30])
+    )
     assert np.array_equal(held, [np.nan, 10, 20, 30], equal_nan=True)
 
 

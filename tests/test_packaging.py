@@ -3,7 +3,6 @@
 import ast
 import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS
@@ -19,12 +18,18 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
-RUNNER = "benchmark/run.py"
-PARTS = ["benchmark/console.py", "benchmark/slurm.py", "benchmark/tasks.py"]  # of the runner
+PARTS = (
+    "console",
+    "run_folders",
+    "slurm",
+    "solved",
+    "tasks",
+)  # of programs in benchmark/, without headers
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
-IMPORTED = {RUNNER: {Path(part).stem for part in PARTS}, "benchmark/gpu.py": {"speed"}}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
-OTHERS |= {path: BENCHMARK for path in BENCHMARKS - {PEER, *PARTS}}
+OTHERS |= {
+    path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
+}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
@@ -85,18 +90,32 @@ def modules(lines: list[str]) -> set[str]:
     return {MODULES.get(name, name.replace("-", "_")) for name in names}
 
 
+def all_imports(path: str) -> set[str]:
+    """The modules that a file imports, itself and by the parts of benchmark/ and tools/ it uses."""
+    found, pending = set(), {path}
+    ours = {
+        file.stem: file
+        for folder in ("benchmark", "tools")
+        for file in (ROOT / folder).glob("*.py")
+    }
+    beside = ours if path in BENCHMARKS else {}
+    while pending:
+        names = imports(pending.pop())
+        pending |= {str(beside[name].relative_to(ROOT)) for name in names & beside.keys() - found}
+        found |= names
+    return found - beside.keys()
+
+
 @pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
 def test_every_import_is_declared(path: str):
-    """Modules that the file imports are its dependencies, or programs beside it without more."""
-    for part in IMPORTED.get(path, set()) - {Path(part).stem for part in PARTS}:
-        assert imports(f"benchmark/{part}.py") <= modules(header(path)["dependencies"])
-    assert imports(path) - IMPORTED.get(path, set()) <= modules(header(path)["dependencies"])
+    assert all_imports(path) <= modules(header(path)["dependencies"])
 
 
-@pytest.mark.parametrize("path", PARTS)
-def test_imports_of_the_runners_parts_are_declared(path: str):
-    parts = {Path(part).stem for part in PARTS}
-    assert imports(path) - parts <= modules(header(RUNNER)["dependencies"])
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_belong_to_a_program(part: str):
+    programs = [path for path in OTHERS if path in BENCHMARKS]
+    parts = [f"benchmark/{name}.py" for name in PARTS]
+    assert any(part in imports(path) for path in [*programs, *parts])
 
 
 def test_imports_of_the_peer_are_declared():

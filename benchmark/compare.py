@@ -1,0 +1,870 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "matplotlib>=3.9",
+#     "numpy>=2",
+#     "pandas<3",
+#     "pillow>=10",
+#     "rliable>=1.2",
+#     "scipy>=1.13",
+#     "tensorboard>=2.19",
+#     "tyro>=0.9.20",
+# ]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""Did an edit help? Two or more folders of runs: a sentence, a table, a picture.
+
+    uv run benchmark/compare.py before=runs/before after=runs/after
+    uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out docs/results
+
+Each group is compared with the first one. A group is a folder with the runs of one script and one
+set of flags, ours or another program's TensorBoard runs; the names of run folders are
+<env_id>__<name>__<seed>__<time>. More is better. Writes compare.md, .png, .svg and .csv, the
+numbers over all environments to compare_overall.csv and those of each run to compare_scores.csv.
+Exit codes: 0 done, whatever the answer; 2 bad input or nothing to compare.
+"""
+
+import csv
+import re
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import plot
+import tyro
+from plot import plt
+from rliable import library, metrics
+from run_folders import (
+    METRICS,
+    RETURN,
+    WINDOW,
+    Run,
+    fail,
+    mean_and_std,
+    read_other_runs,
+    read_runs,
+    short_number,
+    warn,
+)
+from scipy import stats
+
+ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
+ATARI_SOURCE = "[dqn_zoo](https://github.com/google-deepmind/dqn_zoo)"
+RESAMPLES = 2000  # of a bootstrap
+FEW_SEEDS = 10  # with fewer the bootstrap's intervals are clearly too narrow
+MOST_SEEDS = 100  # that anybody is advised to run
+POWER = 0.8  # probability that so many seeds show a difference that is there
+PROFILE_POINTS = 61
+COLORS = [plot.BLUE, *plot.BESIDE_COLORS, plot.RED, plot.GREY]
+# What lies between 0 and 1, by the kind of scale.
+WAYS = {
+    "human": "from random to human play",
+    "range": "from the worst to the best run",
+    "file": "from low to high",
+}
+NAN = float("nan")
+
+
+@dataclass
+class Args:
+    groups: tyro.conf.Positional[tuple[str, ...]]  # NAME=FOLDER, two or more; first the baseline
+    out: Path = Path("results")  # where the files are written
+    name: str = "compare"  # their name
+    # What is 0 and what is 1: human (random and human play, Atari alone), range (the worst and the
+    # best run) or a CSV file with the columns env_id,low,high. auto: human for Atari, else range
+    normalize: str = "auto"
+    metric: str | None = None  # TensorBoard name of an episode's score; the script's if not given
+
+
+@dataclass
+class Group:
+    """The runs of a folder."""
+
+    name: str
+    by_env: dict[str, list[Run]]
+    remarks: list[str] = field(default_factory=list)  # what the reader has to be told
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is 0 and what is 1 in an environment."""
+
+    low: float
+    high: float
+    kind: str  # human, range or file
+
+    @property
+    def span(self) -> float:
+        """From 0 to 1, in the environment's own scores."""
+        return self.high - self.low
+
+    def normalize(self, scores: np.ndarray) -> np.ndarray:
+        """(n,) -> (n,)."""
+        return (scores - self.low) / self.span
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval, which is NaN where one seed gives none."""
+
+    value: float
+    low: float = NAN
+    high: float = NAN
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is one."""
+        return not np.isnan(self.low)
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the interval is above or below zero, 0 if zero is in it or there is none."""
+        return int(self.low > 0) - int(self.high < 0)
+
+    def times(self, factor: float) -> "Estimate":
+        """Number and interval in another unit; the factor must be positive."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+    def text(self, form: str = "+.2f") -> str:
+        """'+3.20 (-5.10 to +11.50)', or the number alone."""
+        if not self.has_interval:
+            return f"{self.value:{form}}"
+        return f"{self.value:{form}} ({self.low:{form}} to {self.high:{form}})"
+
+
+@dataclass
+class Scores:
+    """What is compared: the final score of each run, (runs,), by group and environment."""
+
+    raw: dict[str, dict[str, np.ndarray]]
+    scales: dict[str, Scale]  # of the environments, in their order
+    shared: list[str]  # environments in which every group has runs
+    steps: dict[str, int]  # after which the scores of an environment were taken
+    remarks: list[str]
+
+    def normalized(self, group: str, env_id: str) -> np.ndarray:
+        """Scores of a group: (runs,)."""
+        return self.scales[env_id].normalize(self.raw[group][env_id])
+
+    def matrix(self, group: str) -> np.ndarray:
+        """Normalized scores, (runs, shared environments), as rliable wants them.
+
+        Of an environment with more runs than another one the first ones are in it.
+        """
+        columns = [self.normalized(group, env_id) for env_id in self.shared]
+        count = min(len(column) for column in columns)
+        return np.stack([column[:count] for column in columns], axis=1)
+
+
+@dataclass
+class Comparison:
+    """A group beside the baseline."""
+
+    group: str
+    baseline: str
+    by_env: dict[str, Estimate]  # difference of the mean scores; environments that both have
+    improvement: dict[str, float]  # probability that a run is better, of the same environments
+    overall: Estimate  # difference of the mean normalized scores, shared environments
+    overall_improvement: Estimate
+    seeds_needed: int | None  # of each group, for a difference like this one to be seen
+
+
+@dataclass
+class Results:
+    """All that is drawn and written. The first group is the baseline."""
+
+    groups: list[Group]
+    scores: Scores
+    comparisons: list[Comparison]  # of the other groups
+    overall: dict[str, dict[str, Estimate]]  # by measure and group: over the shared environments
+
+    @property
+    def baseline(self) -> Group:
+        """What the others are compared with."""
+        return self.groups[0]
+
+
+# ------ reading ------
+
+
+def split_groups(given: tuple[str, ...]) -> dict[str, Path]:
+    """Folders by name; fails if they are not two or more of the form NAME=FOLDER."""
+    folders: dict[str, Path] = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        folder = Path(path).expanduser()
+        if not (name and path):
+            fail(f"{text} is not of the form NAME=FOLDER")
+        if not folder.is_dir():
+            fail(f"{name}: there is no folder {path}")
+        if name in folders:
+            fail(f"two groups are called {name}")
+        folders[name] = folder
+    if len(folders) < 2:
+        fail("give two groups or more, each as NAME=FOLDER")
+    return folders
+
+
+def read_groups(args: Args) -> list[Group]:
+    """The groups in the order given; fails if there is nothing in one of them."""
+    folders = split_groups(args.groups)
+    found: dict[str, Group] = {}
+    ours = [name for name, folder in folders.items() if any(folder.glob("*/args.json"))]
+    for name in ours:
+        found[name] = Group(name, *read_runs(folders[name], args.metric))
+    scripts = {name: {run.script for run in all_runs(group)} for name, group in found.items()}
+    for name, names in scripts.items():
+        if len(names) > 1:
+            fail(
+                f"{name}: runs of {', '.join(sorted(names))}; give each script a folder of its own"
+            )
+    # Another program's runs are measured by what ours are.
+    known = [METRICS[script] for names in scripts.values() for script in names & METRICS.keys()]
+    metric = args.metric or (known[0] if known else RETURN)
+    for name in folders.keys() - found.keys():
+        found[name] = Group(name, read_other_runs(folders[name], name, metric))
+    for name, folder in folders.items():
+        if not found[name].by_env:
+            expected = "" if name in ours else f" with {args.metric or metric} in a folder called"
+            expected += "" if name in ours else " <env_id>__<name>__<seed>__<time>"
+            fail(f"{name}: no finished run{expected} in {folder}")
+    return [found[name] for name in folders]
+
+
+def all_runs(group: Group) -> list[Run]:
+    """Of all environments."""
+    return [run for runs in group.by_env.values() for run in runs]
+
+
+def atari_game(env_id: str) -> str:
+    """The game of Gymnasium's, EnvPool's or the old Gym's environment: Breakout."""
+    return re.sub(r"^ALE[/-]|(NoFrameskip|Deterministic)?-v\d+$", "", env_id)
+
+
+def read_scales_file(path: Path) -> dict[str, Scale]:
+    """Scales from a CSV file with the columns env_id,low,high; fails if it is not one."""
+    scales = {}
+    try:
+        with open(path, newline="") as file:
+            for row in csv.DictReader(file):
+                scales[row["env_id"]] = Scale(float(row["low"]), float(row["high"]), "file")
+    except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        fail(f"--normalize {path}: no CSV file with numbers in env_id,low,high: {error!r}")
+    for env_id, scale in scales.items():
+        if not scale.low < scale.high:
+            fail(f"--normalize {path}: low must be below high, also of {env_id}")
+    return scales
+
+
+def read_atari_scales() -> dict[str, Scale]:
+    """Random and human scores of the 57 games."""
+    with open(ATARI_SCORES, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row["game"]: Scale(float(row["random"]), float(row["human"]), "human") for row in rows}
+
+
+def seen_scale(scores: np.ndarray) -> Scale:
+    """From the worst to the best of all runs; if they are alike, they are all as good as the best.
+
+    scores: (runs,).
+    """
+    low, high = float(scores.min()), float(scores.max())
+    return Scale(low if low < high else high - 1, high, "range")
+
+
+def choose_scales(normalize: str, scores: dict[str, np.ndarray]) -> dict[str, Scale]:
+    """What is 0 and 1 in each environment, from --normalize and the scores of all its runs."""
+    games = read_atari_scales()
+    human = {env_id: games[game] for env_id in scores if (game := atari_game(env_id)) in games}
+    seen = {env_id: seen_scale(runs) for env_id, runs in scores.items()}
+    if normalize == "range":
+        return seen
+    if normalize == "auto":
+        return {env_id: human.get(env_id, seen[env_id]) for env_id in scores}
+    chosen = human if normalize == "human" else read_scales_file(Path(normalize))
+    if missing := [env_id for env_id in scores if env_id not in chosen]:
+        fail(f"--normalize {normalize} knows nothing of {', '.join(missing)}")
+    return {env_id: chosen[env_id] for env_id in scores}
+
+
+def steps_to_compare(runs: list[Run], remarks: list[str]) -> int:
+    """Where the shortest of an environment's runs ended: there all of them are compared."""
+    shortest = min(runs, key=lambda run: run.total_steps)
+    longest = max(run.total_steps for run in runs)
+    if longest > (1 + plot.SAME_STEPS) * shortest.total_steps:
+        remarks.append(
+            f"{shortest.env_id} is compared after {shortest.total_steps:,} steps, where "
+            f"{shortest.folder.name} ended; others did up to {longest:,}."
+        )
+    return shortest.total_steps
+
+
+def final_scores(group: Group, env_id: str, steps: int, remarks: list[str]) -> np.ndarray:
+    """Scores of a group after so many steps, (runs,), less those that are not numbers."""
+    scores = []
+    for run in group.by_env.get(env_id, []):
+        score = run.score_after(steps)
+        if np.isfinite(score):
+            scores.append(score)
+        else:
+            remarks.append(f"Left out, without a score: {run.name} of {group.name}.")
+    return np.array(scores)
+
+
+def collect_scores(groups: list[Group], normalize: str) -> Scores:
+    """The scores to compare; fails if no environment has runs of the first and another group."""
+    remarks = [f"{group.name}: {remark}" for group in groups for remark in group.remarks]
+    raw: dict[str, dict[str, np.ndarray]] = {group.name: {} for group in groups}
+    env_ids = list(dict.fromkeys(env_id for group in groups for env_id in group.by_env))
+    steps = {}
+    for env_id in env_ids:
+        runs = [run for group in groups for run in group.by_env.get(env_id, [])]
+        steps[env_id] = steps_to_compare(runs, remarks)
+        for group in groups:
+            scores = final_scores(group, env_id, steps[env_id], remarks)
+            if len(scores):
+                raw[group.name][env_id] = scores
+    env_ids = [env_id for env_id in env_ids if any(env_id in scores for scores in raw.values())]
+    shared = [env_id for env_id in env_ids if all(env_id in scores for scores in raw.values())]
+    if not shared:
+        fail(f"no environment has runs of all groups: {', '.join(raw)}")
+    for name, scores_of in raw.items():
+        if missing := [env_id for env_id in env_ids if env_id not in scores_of]:
+            remarks.append(
+                f"No run of {name}, so not in the overall numbers: {', '.join(missing)}."
+            )
+    pooled = {
+        env_id: np.concatenate([of[env_id] for of in raw.values() if env_id in of])
+        for env_id in env_ids
+    }
+    return Scores(raw, choose_scales(normalize, pooled), shared, steps, remarks)
+
+
+# ------ numbers ------
+
+Pair = tuple[np.ndarray, np.ndarray]  # scores of the baseline's runs and of another group's
+
+
+def welch(pairs: list[Pair]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Of a mean over environments: the difference, and each sample's variance and size.
+
+    The variances, (2 environments,), are those that single runs add to the mean of the differences.
+    """
+    difference = float(np.mean([after.mean() - before.mean() for before, after in pairs]))
+    samples = [sample for pair in pairs for sample in pair]
+    counts = np.array([len(sample) for sample in samples])
+    variances = np.array([sample.var(ddof=1) if len(sample) > 1 else NAN for sample in samples])
+    return difference, variances / len(pairs) ** 2, counts
+
+
+def degrees_of_freedom(variances: np.ndarray, counts: np.ndarray) -> float:
+    """Satterthwaite's approximation for a sum of means with such variances and sizes."""
+    shares = variances / counts
+    return float(shares.sum() ** 2 / (shares**2 / (counts - 1)).sum())
+
+
+def difference(pairs: list[Pair]) -> Estimate:
+    """Mean over environments of the difference of means, with Welch's 95 % interval.
+
+    With one pair that is Welch's t-test; with several, variances add up. Runs that do not vary
+    give an interval without width.
+    """
+    value, variances, counts = welch(pairs)
+    if np.isnan(variances).any():
+        return Estimate(value)
+    error = float(np.sqrt((variances / counts).sum()))
+    if error == 0:
+        return Estimate(value, value, value)
+    half = error * stats.t.ppf(0.975, degrees_of_freedom(variances, counts))
+    return Estimate(value, value - half, value + half)
+
+
+def seeds_needed(pairs: list[Pair]) -> int | None:
+    """Seeds of each group with which this difference, if it is the true one, would be seen.
+
+    Seen: Welch's interval leaves out zero, with probability POWER. None if that takes more than
+    MOST_SEEDS, or if there is nothing to reckon with: no difference, no spread or one seed.
+    """
+    value, variances, counts = welch(pairs)
+    if value == 0 or not variances.sum() > 0:
+        return None
+    for count in range(2, MOST_SEEDS + 1):
+        error = np.sqrt(variances.sum() / count)
+        df = degrees_of_freedom(variances, np.full_like(counts, count))
+        if stats.nct.sf(stats.t.ppf(0.975, df), df, abs(value) / error) >= POWER:
+            return count
+    return None
+
+
+def improvement(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Probability that a run of `after` beats one of `before`, a tie counting half: (1,).
+
+    before, after: (runs, environments). It is rliable's probability_of_improvement(after, before),
+    by one comparison of all pairs rather than a test for each environment: a bootstrap calls it
+    thousands of times.
+    """
+    gaps = after[:, None] - before[None]
+    return np.array([((gaps > 0) + 0.5 * (gaps == 0)).mean()])
+
+
+def bootstrap(scores: Any, function: Any) -> Estimate:
+    """rliable's stratified bootstrap of a function of (runs, environments) scores.
+
+    scores: one matrix, or a list of several that are resampled on their own.
+    """
+    matrices = scores if isinstance(scores, list) else [scores]
+    if min(len(matrix) for matrix in matrices) < 2:
+        return Estimate(float(function(*matrices)[0]))
+    np.random.seed(0)  # rliable resamples by numpy's global generator, whatever it is given
+    points, intervals = library.get_interval_estimates({"": scores}, function, reps=RESAMPLES)
+    low, high = intervals[""][:, 0]
+    return Estimate(float(points[""][0]), float(low), float(high))
+
+
+def interquartile_mean(matrix: np.ndarray) -> np.ndarray:
+    """Mean of the middle half of all scores: (1,)."""
+    return np.array([metrics.aggregate_iqm(matrix)])
+
+
+def optimality_gap(matrix: np.ndarray) -> np.ndarray:
+    """How far the scores, those above 1 counting as 1, are below 1 on average: (1,)."""
+    return np.array([metrics.aggregate_optimality_gap(matrix)])
+
+
+def shares_above(matrix: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Share of all scores above each point of a grid: (points,)."""
+    ordered = np.sort(matrix, axis=None)
+    return 1 - np.searchsorted(ordered, grid, side="right") / len(ordered)
+
+
+def profile(matrix: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Share of runs above each point of a grid, (points,), and its 95 % band, (2, points).
+
+    rliable's performance profile; its own function of the shares is a loop over the points.
+    """
+    np.random.seed(0)
+    options: dict[str, Any] = {"custom_profile_func": shares_above, "reps": RESAMPLES}
+    points, bands = library.create_performance_profile({"": matrix}, grid, **options)
+    return points[""], bands[""]
+
+
+def compare(scores: Scores, baseline: str, group: str) -> Comparison:
+    """A group beside the baseline, in each environment and over all of them."""
+    before, after = scores.raw[baseline], scores.raw[group]
+    env_ids = [env_id for env_id in scores.scales if env_id in before and env_id in after]
+    pairs = [
+        (scores.normalized(baseline, env_id), scores.normalized(group, env_id))
+        for env_id in scores.shared
+    ]
+    return Comparison(
+        group=group,
+        baseline=baseline,
+        by_env={env_id: difference([(before[env_id], after[env_id])]) for env_id in env_ids},
+        improvement={
+            env_id: float(improvement(before[env_id][:, None], after[env_id][:, None])[0])
+            for env_id in env_ids
+        },
+        overall=difference(pairs),
+        overall_improvement=bootstrap([scores.matrix(baseline), scores.matrix(group)], improvement),
+        seeds_needed=seeds_needed(pairs),
+    )
+
+
+def measure_overall(
+    scores: Scores, comparisons: list[Comparison]
+) -> dict[str, dict[str, Estimate]]:
+    """Numbers over the environments that all groups have, by measure and group."""
+    baseline = comparisons[0].baseline
+    matrices = {name: scores.matrix(name) for name in scores.raw}
+    return {
+        "interquartile mean": {
+            name: bootstrap(matrix, interquartile_mean) for name, matrix in matrices.items()
+        },
+        "optimality gap": {
+            name: bootstrap(matrix, optimality_gap) for name, matrix in matrices.items()
+        },
+        f"difference to {baseline}": {one.group: one.overall for one in comparisons},
+        f"probability of improvement over {baseline}": {
+            one.group: one.overall_improvement for one in comparisons
+        },
+    }
+
+
+def evaluate(groups: list[Group], normalize: str) -> Results:
+    """All numbers; fails if there is nothing to compare."""
+    scores = collect_scores(groups, normalize)
+    baseline, *others = scores.raw
+    comparisons = [compare(scores, baseline, group) for group in others]
+    return Results(groups, scores, comparisons, measure_overall(scores, comparisons))
+
+
+# ------ the answer ------
+
+
+def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
+    """The difference as the answer has it, and its unit.
+
+    Of one environment it is in % of the baseline's score; of several in % of the normalized scale.
+    """
+    if len(scores.shared) > 1:
+        kinds = {scores.scales[env_id].kind for env_id in scores.shared}
+        way = WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
+        return comparison.overall.times(100), f" % of the way {way}"
+    env_id = scores.shared[0]
+    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
+    if mean == 0:
+        return comparison.by_env[env_id], ""
+    return comparison.by_env[env_id].times(100 / mean), " %"
+
+
+def rounded(numbers: list[float]) -> list[str]:
+    """The numbers of a sentence, with fewer decimals the larger the largest of them is."""
+    largest = max(abs(number) for number in numbers)
+    digits = 0 if largest >= 10 else 1 if largest >= 1 else 2
+    texts = [f"{number:.{digits}f}" for number in numbers]
+    return [text.removeprefix("-") if float(text) == 0 else text for text in texts]  # no -0
+
+
+def sentence(scores: Scores, comparison: Comparison) -> str:
+    """The answer to: is the group better than the baseline?"""
+    group, baseline = comparison.group, comparison.baseline
+    found, words = unit(scores, comparison)
+    where = f" over {len(scores.shared)} environments" if len(scores.shared) > 1 else ""
+    probability = f"probability of improvement {comparison.overall_improvement.value:.2f}"
+    if not found.has_interval:
+        (size,) = rounded([abs(found.value)])
+        more = "higher" if found.value > 0 else "lower"
+        scored = f"{size}{words} {more}" if found.value else "the same"
+        return (
+            f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}{where}, but "
+            "one seed gives no interval; run at least 2, better 5 or more."
+        )
+    if found.sign:
+        better = "better" if found.sign > 0 else "worse"
+        size, low, high = rounded([abs(found.value), *sorted([abs(found.low), abs(found.high)])])
+        interval = f" (95 %: {low} to {high})"
+        return (
+            f"{group} is {better} than {baseline} by {size}{words}{interval}{where}, {probability}."
+        )
+    size, low, high = rounded([found.value, found.low, found.high])
+    answer = f"{group} and {baseline} cannot be told apart: "
+    if found.low == found.high:
+        return f"{answer}their runs score the same{where}."
+    answer += f"a difference of {size}{words} (95 %: {low} to {high}){where}, {probability}; "
+    if comparison.seeds_needed:
+        advice = f"about {comparison.seeds_needed} seeds of each would show it"
+    else:
+        advice = f"more than {MOST_SEEDS} seeds of each would be needed to show it"
+    return f"{answer}if that is the true difference, {advice}."
+
+
+# ------ the table ------
+
+
+def what_differs(baseline: Group, group: Group) -> str:
+    """Flags and script in which the runs of a group differ from the baseline's."""
+    first, other = all_runs(baseline)[0], all_runs(group)[0]
+    if not (first.settings.keys() & other.settings.keys() - {"env_id"}):
+        return f"What {group.name} does otherwise than {baseline.name} is not recorded."
+    apart = {"env_id", "exp_name"}
+    names = [name for name in other.settings if name not in apart]
+    changed = [
+        f"`{name}` {first.settings.get(name)} → {other.settings[name]}"
+        for name in names
+        if first.settings.get(name) != other.settings[name]
+    ]
+    hashes = [
+        sorted({run.provenance.script_hash for run in all_runs(one)}) for one in (baseline, group)
+    ]
+    if hashes[0] != hashes[1]:
+        changed.append(f"the script, SHA-256 {', '.join(hashes[0])} → {', '.join(hashes[1])}")
+    if not changed:
+        return f"{group.name} has the script and the flags of {baseline.name}."
+    return f"{group.name} beside {baseline.name}: {'; '.join(changed)}."
+
+
+def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list[str]:
+    """The lines of an environment in the table: a line for each group."""
+    title = f"{env_id}, {short_number(scores.steps[env_id])} steps"
+    rows = []
+    for name, of in scores.raw.items():
+        cells = ["-", "", "", ""]
+        if env_id in of:
+            count = f"{len(of[env_id])} seed{'s' if len(of[env_id]) > 1 else ''}"
+            cells[0] = f"{mean_and_std(of[env_id])} ({count})"
+        for comparison in comparisons:
+            if comparison.group == name and env_id in comparison.by_env:
+                found = comparison.by_env[env_id]
+                mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
+                percent = found.times(100 / mean).text("+.1f") if mean else "-"
+                chance = f"{comparison.improvement[env_id]:.2f}"
+                cells[1:] = [found.text(), percent, chance]
+        rows.append(f"| {' | '.join([title, name, *cells])} |")
+        title = ""
+    return rows
+
+
+def explain(scores: Scores) -> list[str]:
+    """How the numbers of the tables were made."""
+    kinds = {scores.scales[env_id].kind for env_id in scores.shared}
+    meaning = {
+        "human": f"0 is random and 1 is human play ({ATARI_SOURCE})",
+        "range": "0 is the worst and 1 the best of all these runs",
+        "file": "0 and 1 are as the file given says",
+    }
+    normalized = "; ".join(meaning[kind] for kind in sorted(kinds))
+    lines = [
+        f"Score of a run: mean of the last {WINDOW} training episodes. Differences: of mean "
+        "scores, with Welch's 95 % interval; over all environments of normalized scores, the "
+        "variances of the environments added up. Probability of improvement: that a run of the "
+        "group is better than one of the baseline, a tie counting half.",
+        f"Normalized scores: {normalized}. Interquartile mean, optimality gap, probability of "
+        f"improvement and their intervals are those of rliable, from {RESAMPLES} resamples of the "
+        "runs within each environment.",
+    ]
+    counts = [len(of[env_id]) for of in scores.raw.values() for env_id in scores.shared]
+    if min(counts) < FEW_SEEDS:
+        lines.append(
+            f"With fewer than {FEW_SEEDS} seeds intervals by resampling are too narrow; those of "
+            "the differences are not."
+        )
+    if len(scores.raw) > 2:
+        lines.append("Each group is compared for itself: of 20 that do nothing, one looks as if.")
+    return lines
+
+
+def table(results: Results) -> str:
+    """The answer and the two tables, in Markdown."""
+    scores, baseline = results.scores, results.baseline
+    lines = [sentence(scores, comparison) for comparison in results.comparisons]
+    lines += ["", *(what_differs(baseline, group) for group in results.groups[1:]), ""]
+    lines.append(
+        f"| environment | runs | score | difference to {baseline.name} (95 %) | in % | "
+        "probability of improvement |"
+    )
+    lines.append("|---|---|---:|---:|---:|---:|")
+    for env_id in scores.scales:
+        lines += env_rows(scores, results.comparisons, env_id)
+    count = len(scores.shared)
+    where = scores.shared[0] if count == 1 else f"all {count} environments"
+    lines += ["", f"| {where}, normalized | {' | '.join(scores.raw)} |"]
+    lines.append(f"|---|{'---:|' * len(scores.raw)}")
+    for measure, of in results.overall.items():
+        cells = [of[name].text(".2f") if name in of else "" for name in scores.raw]
+        lines.append(f"| {' | '.join([measure, *cells])} |")
+    lines += ["", *explain(scores), *scores.remarks]
+    return "\n".join(lines) + "\n"
+
+
+# ------ the files of numbers ------
+
+
+def write_rows(path: Path, header: list[str], rows: list[list[Any]]) -> None:
+    """A CSV file; numbers with six digits, empty where there is none."""
+
+    def cell(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return "" if np.isnan(value) else f"{value:.6g}"
+
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([cell(value) for value in row] for row in rows)
+
+
+def write_environments(scores: Scores, comparisons: list[Comparison], path: Path) -> None:
+    """CSV: a line for each group in each environment."""
+    found = {(one.group, env_id): one for one in comparisons for env_id in one.by_env}
+    rows: list[list[Any]] = []
+    for name, of in scores.raw.items():
+        for env_id, runs in of.items():
+            std = float(runs.std(ddof=1)) if len(runs) > 1 else NAN
+            row = [env_id, name, scores.steps[env_id], len(runs), float(runs.mean()), std]
+            if one := found.get((name, env_id)):
+                by = one.by_env[env_id]
+                row += [by.value, by.low, by.high, one.improvement[env_id]]
+            rows.append(row + [""] * (10 - len(row)))
+    header = ["env_id", "group", "steps", "seeds", "mean", "std", "difference", "low", "high"]
+    write_rows(path, [*header, "probability_of_improvement"], rows)
+
+
+def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
+    """CSV: a line for each group and measure over the environments that all have."""
+    rows = [
+        [measure, name, of.value, of.low, of.high]
+        for measure, by_group in overall.items()
+        for name, of in by_group.items()
+    ]
+    write_rows(path, ["measure", "group", "value", "low", "high"], rows)
+
+
+def write_runs(scores: Scores, path: Path) -> None:
+    """CSV: a line for each run."""
+    rows = [
+        [env_id, name, float(raw), float(normalized)]
+        for name, of in scores.raw.items()
+        for env_id, runs in of.items()
+        for raw, normalized in zip(runs, scores.normalized(name, env_id), strict=True)
+    ]
+    write_rows(path, ["env_id", "group", "score", "normalized"], rows)
+
+
+# ------ the picture ------
+
+
+def style(axes: plt.Axes, grid: Literal["x", "both"]) -> None:
+    """Lines of the axes; grid: the axes across which there are lines."""
+    axes.grid(axis=grid, color="#e5e7eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_estimate(axes: plt.Axes, y: float, estimate: Estimate, color: str) -> None:
+    """A dot and its interval; a hollow dot where there is no interval."""
+    face = color if estimate.has_interval else "white"
+    if estimate.has_interval:
+        axes.plot([estimate.low, estimate.high], [y, y], color=color, linewidth=2.2, alpha=0.75)
+    axes.plot(estimate.value, y, "o", color=color, markerfacecolor=face, markersize=6.5)
+
+
+def draw_runs(axes: plt.Axes, scores: Scores, baseline: str, colors: dict[str, str]) -> None:
+    """Each run as a small dot, by how much it is above the baseline's mean score."""
+    for y, (env_id, scale) in enumerate(scores.scales.items()):
+        if env_id not in scores.raw[baseline]:
+            continue
+        middle = scores.raw[baseline][env_id].mean()
+        for name, of in scores.raw.items():
+            gaps = 100 * (of.get(env_id, np.array([])) - middle) / scale.span
+            dots: dict[str, Any] = {"color": colors[name], "alpha": 0.45, "linewidth": 0}
+            axes.scatter(gaps, np.full_like(gaps, y - 0.22), s=16, **dots)
+
+
+def draw_differences(
+    axes: plt.Axes, scores: Scores, comparisons: list[Comparison], colors: dict[str, str]
+) -> None:
+    """For each environment the differences to the baseline, in % of the normalized scale."""
+    draw_runs(axes, scores, comparisons[0].baseline, colors)
+    labels = list(scores.scales)
+    for number, comparison in enumerate(comparisons):
+        offset = 0.4 * (number + 0.5) / len(comparisons) - 0.1
+        for env_id, found in comparison.by_env.items():
+            scale = scores.scales[env_id]
+            y = labels.index(env_id) + offset
+            draw_estimate(axes, y, found.times(100 / scale.span), colors[comparison.group])
+        if len(scores.shared) > 1:
+            y = len(labels) + offset
+            draw_estimate(axes, y, comparison.overall.times(100), colors[comparison.group])
+    if len(scores.shared) > 1:
+        axes.axhline(len(labels) - 0.5, color="#9ca3af", linewidth=0.8)
+        labels.append(f"all {len(scores.shared)}")
+    axes.axvline(0, color="#374151", linewidth=1)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlabel(f"difference to {comparisons[0].baseline}, % of the normalized scale")
+    axes.set_title("Runs, difference, 95 % interval", loc="left", fontweight="bold")
+    style(axes, "x")
+
+
+def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> None:
+    """Performance profiles: how many runs are above each normalized score."""
+    matrices = {name: scores.matrix(name) for name in scores.raw}
+    lowest = min(matrix.min() for matrix in matrices.values())
+    highest = max(matrix.max() for matrix in matrices.values())
+    margin = 0.02 * (highest - lowest) + 0.01
+    grid = np.linspace(lowest - margin, highest + margin, PROFILE_POINTS)
+    for name, matrix in matrices.items():
+        share, band = profile(matrix, grid)
+        axes.step(grid, 100 * share, where="mid", color=colors[name], linewidth=1.9)
+        if len(matrix) > 1:
+            style_of_band: dict[str, Any] = {"step": "mid", "alpha": 0.13, "linewidth": 0}
+            axes.fill_between(grid, *(100 * band), color=colors[name], **style_of_band)
+    axes.set_ylim(0, 103)
+    axes.set_xlim(grid[0], grid[-1])
+    axes.set_xlabel("normalized score")
+    axes.set_ylabel("% of runs above it")
+    axes.set_title("Performance profile", loc="left", fontweight="bold")
+    style(axes, "both")
+
+
+def draw_measures(grid: np.ndarray, results: Results, colors: dict[str, str]) -> None:
+    """The numbers over all environments, a panel for each."""
+    names = [name for name in results.overall if not name.startswith("difference")]
+    titles = ["Interquartile mean", "Optimality gap", "Prob. of improvement"]
+    for axes, title, measure in zip(grid, titles, names, strict=True):
+        for y, group in enumerate(results.groups):
+            if group.name in results.overall[measure]:
+                draw_estimate(axes, y, results.overall[measure][group.name], colors[group.name])
+        axes.set_ylim(len(results.groups) - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
+        axes.xaxis.set_major_locator(plot.MaxNLocator(4))
+        axes.margins(x=0.15)
+        style(axes, "x")
+    grid[2].axvline(0.5, color="#374151", linewidth=1)
+    grid[2].set_xlim(-0.03, 1.03)
+
+
+def draw(results: Results, png: Path, svg: Path) -> None:
+    """Write the picture as PNG and as SVG."""
+    scores, comparisons = results.scores, results.comparisons
+    colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(scores.raw)}
+    plt.rcParams.update(plot.LOOK)
+    plt.rcParams["svg.hashsalt"] = "compare"  # ids in the SVG do not change from call to call
+    rows = len(scores.scales) * max(1.0, 0.6 * len(comparisons))
+    height = max(5.4, 0.27 * rows + 2.5)
+    figure = plt.figure(figsize=(11, height), layout="constrained")
+    halves: Any = figure.subfigures(1, 2, width_ratios=[1, 1.15])
+    left, right = halves
+    draw_differences(left.subplots(), scores, comparisons, colors)
+    top, bottom = right.subfigures(2, 1, height_ratios=[1.6, 1])
+    draw_profiles(top.subplots(), scores, colors)
+    draw_measures(bottom.subplots(1, 3), results, colors)
+    answer = "\n".join(
+        line
+        for comparison in comparisons
+        for line in textwrap.wrap(sentence(scores, comparison), 136)
+    )
+    figure.suptitle(answer, x=0.01, ha="left", fontsize=10.5)
+    line: dict[str, Any] = {"linewidth": 2.2, "marker": "o"}
+    handles: list[Any] = [plot.Line2D([], [], color=c, label=n, **line) for n, c in colors.items()]
+    plot.add_legend(figure, handles, 6)
+    figure.savefig(svg, facecolor="white", metadata={"Date": None})
+    plot.save(figure, png)
+
+
+def write_all(results: Results, out: Path, name: str) -> list[Path]:
+    """Write picture, table and files of numbers; returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    ends = (".md", ".png", ".svg", ".csv", "_overall.csv", "_scores.csv")
+    paths = [out / f"{name}{end}" for end in ends]
+    text, png, svg, environments, overall, runs = paths
+    text.write_text(table(results))
+    draw(results, png, svg)
+    write_environments(results.scores, results.comparisons, environments)
+    write_overall(results.overall, overall)
+    write_runs(results.scores, runs)
+    return paths
+
+
+def main() -> int:
+    """Read the groups, answer, write the files and say where; returns the exit code."""
+    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    if args.out.exists() and not args.out.is_dir():
+        fail(f"--out: {args.out} is not a folder")
+    groups = read_groups(args)
+    results = evaluate(groups, args.normalize)
+    for remark in results.scores.remarks:
+        warn(remark)
+    paths = write_all(results, args.out, args.name)
+    print(paths[0].read_text())
+    for path in paths:
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,229 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["numpy>=2", "scipy>=1.13", "tensorboard>=2.19", "tyro>=0.9.20"]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""Run a published row again: does its score come out?
+
+    uv run benchmark/rerun.py ppo/CartPole-v1
+    uv run benchmark/rerun.py ppo/Acrobot-v1 --num-seeds 5 --start-seed 11 --workers 2
+
+A row is <file>/<environment>: the runs of an environment in docs/results/<file>_scores.csv, which
+also says with which flags they were made. The script is today's, with these flags and, if nothing
+else is said, these seeds. The scores agree if Student's t-test with pooled variance does not tell
+them apart at 5 %: runs of the same program have the same spread. Less than 1 % of the score is no
+difference, for environments in which all runs end alike.
+Exit codes: 0 they agree, 1 they do not or a run failed, 2 bad input, 130 and 143 when stopped.
+"""
+
+import csv
+import hashlib
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from run_folders import HASH_DIGITS, Provenance, Run, fail, mean_and_std, read_runs
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = 0.01  # of the published score: less is no difference
+
+
+@dataclass
+class Args:
+    row: tyro.conf.Positional[str]  # FILE/ENV_ID: ppo/CartPole-v1 is in ppo_scores.csv
+    num_seeds: int | None = None  # runs; as many as were published if not given
+    start_seed: int | None = None  # the first seed; the first published one if not given
+    workers: int = 1  # runs at a time
+    results: Path = ROOT / "docs" / "results"  # folder of the published scores
+    scripts: Path = ROOT / "ppo"  # folder of the scripts
+    runs_dir: Path = Path("runs/rerun")  # where the run folders are kept
+    python: str | None = None  # interpreter for the script; by default uv makes an environment
+    dry_run: bool = False  # print what would be run, and run nothing
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was published of an environment. seeds, scores: one for each run."""
+
+    env_id: str
+    script: str
+    made: Provenance
+    steps: int  # of the longest run
+    seeds: list[int]
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Two sets of runs of what should be the same program."""
+
+    difference: float  # of their mean scores, ours less the published ones
+    limit: float  # up to which they agree
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference may be chance, or too small to matter."""
+        return abs(self.difference) <= self.limit
+
+
+def all_rows(results: Path) -> dict[str, list[dict[str, str]]]:
+    """The lines of all files of scores by the name of their row."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for path in sorted(results.glob("*_scores.csv")):
+        with open(path, newline="") as file:
+            for line in csv.DictReader(file):
+                row = f"{path.name.removesuffix('_scores.csv')}/{line.get('env_id')}"
+                found.setdefault(row, []).append(line)
+    return found
+
+
+def read_row(results: Path, name: str) -> Row:
+    """A published row; fails if there is none, or if it does not say how it was made."""
+    rows = all_rows(results)
+    if name not in rows:
+        fail(f"{name} is no row in {results}; there are {', '.join(rows) or 'none'}")
+    lines = rows[name]
+    if not all(lines[0].get(column) for column in ("script", "versions")):
+        fail(f"{name}: how it was made is not recorded")
+    ways = {(line["script"], line["flags"], line["processes"]) for line in lines}
+    if len(ways) > 1:
+        fail(f"{name}: its runs have different scripts or flags")
+    first = lines[0]
+    try:
+        return Row(
+            env_id=first["env_id"],
+            script=first["script"],
+            made=Provenance(
+                script_hash=first["script_hash"],
+                flags=first["flags"],
+                processes=int(first["processes"]),
+                versions=first["versions"],
+                hardware=first["hardware"],
+            ),
+            steps=max(int(line["steps"]) for line in lines),
+            seeds=[int(line["seed"]) for line in lines],
+            scores=np.array([float(line["score"]) for line in lines]),
+        )
+    except ValueError as error:
+        fail(f"{name}: {error}")
+
+
+def script_hash(script: Path) -> str:
+    """First digits of the file's SHA-256, as in the published rows."""
+    return hashlib.sha256(script.read_bytes()).hexdigest()[:HASH_DIGITS]
+
+
+def launcher(python: str | None, processes: int) -> list[str]:
+    """The words before the script; fails if several processes are to train and uv starts them."""
+    if processes > 1 and python is None:
+        fail(f"{processes} processes trained together: give --python, where torchrun is found")
+    if processes > 1:
+        counts = ["--standalone", "--nnodes=1", f"--nproc-per-node={processes}"]
+        return [str(python), "-m", "torch.distributed.run", *counts]
+    if python is not None:
+        return [python]
+    return ["uv", "run"] if shutil.which("uv") else [sys.executable]
+
+
+def runner_command(args: Args, row: Row, runs_dir: Path) -> list[str]:
+    """The call of the runner that makes the row again."""
+    script = args.scripts / row.script
+    words = [*launcher(args.python, row.made.processes), str(script), *shlex.split(row.made.flags)]
+    command = [sys.executable, str(Path(__file__).with_name("run.py"))]
+    command += ["--command", shlex.join(words), "--env-ids", row.env_id]
+    command += ["--num-seeds", str(args.num_seeds), "--start-seed", str(args.start_seed)]
+    command += ["--workers", str(args.workers), "--runs-dir", str(runs_dir)]
+    return [*command, "--dry-run"] if args.dry_run else command
+
+
+def judge(published: np.ndarray, ours: np.ndarray) -> Verdict:
+    """Student's t-test with pooled variance, of (published runs,) and (our runs,) scores.
+
+    Of one run nothing is known but through the others, so that there must be three in all.
+    """
+    counts = np.array([len(published), len(ours)])
+    df = counts.sum() - 2
+    squares = sum(((scores - scores.mean()) ** 2).sum() for scores in (published, ours))
+    error = np.sqrt(squares / df * (1 / counts).sum())
+    limit = max(stats.t.ppf(0.975, df) * error, SMALL * abs(published.mean()))
+    return Verdict(float(ours.mean() - published.mean()), float(limit))
+
+
+def describe(scores: np.ndarray) -> str:
+    """'500.00 ± 0.00 (3 seeds)'."""
+    return f"{mean_and_std(scores)} ({len(scores)} seed{'s' if len(scores) > 1 else ''})"
+
+
+def sentence(name: str, row: Row, ours: np.ndarray) -> str:
+    """The answer."""
+    verdict = judge(row.scores, ours)
+    agrees = "agrees" if verdict.agrees else "does not agree"
+    return (
+        f"{name} {agrees}: {describe(row.scores)} published, {describe(ours)} now; the difference "
+        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} (Student's t at 95 %, "
+        "or 1 % of the score)."
+    )
+
+
+def what_changed(row: Row, run: Run) -> list[str]:
+    """What is not as it was when the row was published."""
+    before, now = row.made, run.provenance
+    pairs = {
+        "steps": (f"{row.steps:,}", f"{run.total_steps:,}"),
+        "script": (before.script_hash, now.script_hash),
+        "versions": (before.versions, now.versions),
+        "hardware": (before.hardware, now.hardware),
+    }
+    return [
+        f"{what}: {old or 'not recorded'} when published, {new or 'not recorded'} now"
+        for what, (old, new) in pairs.items()
+        if old != new
+    ]
+
+
+def check(args: Args, row: Row) -> None:
+    """Fill in the seeds; exit with one line and code 2 if the arguments cannot work."""
+    if args.num_seeds is None:
+        args.num_seeds = len(row.seeds)
+    if args.start_seed is None:
+        args.start_seed = min(row.seeds)
+    if args.num_seeds < 1:
+        fail(f"--num-seeds must be at least 1, not {args.num_seeds}")
+    if args.num_seeds + len(row.seeds) < 3:
+        fail(f"{args.row}: one published seed and one more tell nothing; try --num-seeds 2")
+    if not (args.scripts / row.script).is_file():
+        fail(f"--scripts: there is no {row.script} in {args.scripts}")
+
+
+def main() -> int:
+    """Run the row again and compare; returns the exit code."""
+    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    row = read_row(args.results, args.row)
+    check(args, row)
+    # An edited script starts afresh, elsewhere.
+    digest = script_hash(args.scripts / row.script)
+    runs_dir = args.runs_dir / f"{args.row.replace('/', '-')}-{digest}"
+    exit_code = subprocess.run(runner_command(args, row, runs_dir)).returncode
+    if exit_code or args.dry_run:
+        return exit_code
+    by_env, _ = read_runs(runs_dir)
+    first, count = args.start_seed or 0, args.num_seeds or 0
+    runs = [run for run in by_env.get(row.env_id, []) if first <= run.seed < first + count]
+    if not runs:
+        fail(f"{runs_dir}: no run has a score")
+    ours = np.array([run.score_after(row.steps) for run in runs])
+    print(sentence(args.row, row, ours))
+    for change in what_changed(row, runs[0]):
+        print(change)
+    return 0 if judge(row.scores, ours).agrees else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,320 @@
+"""What finished runs left behind, read from their folders.
+
+Part of plot.py, compare.py and rerun.py.
+"""
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import numpy as np
+from tasks import without_flags
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from tensorboard.util import tensor_util
+
+WINDOW = 100  # episodes in a rolling mean, and in a final score
+RETURN = "charts/episodic_return"
+# Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
+METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
+TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
+IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
+OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
+HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
+Axis = Literal["steps", "minutes"]
+
+
+class Episode(NamedTuple):
+    """An episode of the training."""
+
+    step: int  # of the environments, when it ended
+    minutes: float  # of training until then
+    score: float  # its return, or what the script is measured by
+
+
+@dataclass
+class Events:
+    """What the event files of a run say."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    last_step: int = 0
+    minutes: float = 0.0  # of training; pauses between resumptions do not count
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What is needed to do a run again; '' where it was not recorded."""
+
+    script_hash: str = ""  # first digits of the SHA-256 of the script's copy in the run folder
+    flags: str = ""  # of the command, less those that each run has of its own
+    processes: int = 1  # that trained together, by torchrun
+    versions: str = ""  # "python 3.11.7 gymnasium 1.4.0 ..."
+    hardware: str = ""
+
+    @property
+    def made_with(self) -> str:
+        """Versions and hardware."""
+        return f"{self.versions} on {self.hardware or 'hardware that was not recorded'}"
+
+
+@dataclass
+class Run:
+    """What a finished run left behind. steps, minutes, scores: (episodes,)."""
+
+    folder: Path
+    script: str
+    env_id: str
+    seed: int
+    settings: dict[str, Any]
+    provenance: Provenance
+    steps: np.ndarray  # environment steps when the episode ended
+    minutes: np.ndarray  # of training until then; pauses between resumptions do not count
+    scores: np.ndarray  # of the episodes: returns, or what the script is measured by
+    total_steps: int
+    total_minutes: float
+
+    @property
+    def name(self) -> str:
+        """What the reader of a remark is told."""
+        return f"{self.env_id} seed {self.seed}"
+
+    @property
+    def score(self) -> float:
+        """Mean score of the last WINDOW episodes."""
+        return float(self.scores[-WINDOW:].mean())
+
+    def score_after(self, steps: float) -> float:
+        """Mean score of the last WINDOW episodes that had ended by then; NaN if none had."""
+        scores = self.scores[self.steps <= steps]
+        return float(scores[-WINDOW:].mean()) if len(scores) else np.nan
+
+    def total(self, over: Axis) -> float:
+        """How many steps or minutes the run took."""
+        return self.total_steps if over == "steps" else self.total_minutes
+
+    def curve(self, over: Axis, grid: np.ndarray) -> np.ndarray:
+        """Rolling mean of the scores at points of an axis, (points,) -> (points,)."""
+        x = self.steps if over == "steps" else self.minutes
+        return value_at(grid, x, rolling_mean(self.scores))
+
+
+def fail(message: str) -> NoReturn:
+    """End with one line and exit code 2: the input is wrong."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def warn(message: str) -> None:
+    """Tell the user what is left out or odd."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def read_part(path: Path, metric: str, events: Events) -> None:
+    """Add an event file to what the earlier files of the run have said.
+
+    What they wrote after the checkpoint that this part started from is dropped: that is what
+    `SummaryWriter(purge_step=...)` asks of readers.
+    """
+    minutes_before = events.minutes
+    part_started = None
+    for event in EventFileLoader(str(path)).Load():
+        if part_started is None:
+            part_started = event.wall_time
+        if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+            events.episodes = [one for one in events.episodes if one.step < event.step]
+            events.last_step = min(events.last_step, event.step - 1)
+        minutes = minutes_before + (event.wall_time - part_started) / 60
+        for value in event.summary.value:
+            if value.tag.startswith(TRAINING):
+                events.last_step = max(events.last_step, event.step)
+                events.minutes = minutes
+            if value.tag == metric:
+                score = float(tensor_util.make_ndarray(value.tensor))
+                events.episodes.append(Episode(event.step, minutes, score))
+
+
+def read_events(folder: Path, metric: str = RETURN) -> Events:
+    """What the event files of a run say; a resumed run has one for each of its parts."""
+    events = Events()
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        read_part(path, metric, events)
+    return events
+
+
+def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
+    """How the run in a folder with the given args.json was made."""
+    script = folder / facts["script"]
+    digest = hashlib.sha256(script.read_bytes()).hexdigest() if script.is_file() else ""
+    versions = [f"{name} {text.split()[0]}" for name, text in facts["versions"].items()]
+    return Provenance(
+        script_hash=digest[:HASH_DIGITS],
+        flags=shlex.join(without_flags(facts.get("argv", []), OWN_FLAGS)),
+        processes=int(facts.get("processes", 1)),
+        versions=" ".join(versions),
+        hardware=facts.get("hardware", ""),
+    )
+
+
+def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
+    """The run in a folder with the given args.json; its scores are the metric, or the script's."""
+    events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
+    steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
+    return Run(
+        folder=folder,
+        script=facts["script"],
+        env_id=facts["args"]["env_id"],
+        seed=facts["args"]["seed"],
+        settings={k: v for k, v in facts["args"].items() if k not in IGNORED_SETTINGS},
+        provenance=read_provenance(folder, facts),
+        steps=steps,
+        minutes=minutes,
+        scores=scores,
+        total_steps=events.last_step,
+        total_minutes=events.minutes,
+    )
+
+
+def start_time(folder: Path) -> tuple[str, str]:
+    """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time."""
+    return folder.name.rpartition("__")[2], folder.name
+
+
+class RunKey(NamedTuple):
+    """Of the runs that agree in this the newest one counts."""
+
+    script: str
+    env_id: str
+    seed: int
+
+
+@dataclass
+class Found:
+    """What is in a folder of runs."""
+
+    runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
+    unfinished: set[RunKey] = field(default_factory=set)
+    silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
+
+
+def find_runs(runs_dir: Path, metric: str | None = None) -> Found:
+    """All runs in a folder; warns of those that are left out."""
+    found = Found()
+    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=start_time):
+        try:
+            facts = json.loads((folder / "args.json").read_text())
+            key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
+            if not (folder / "agent.pt").exists():
+                found.unfinished.add(key)
+                warn(f"{folder} is left out: not finished")
+                continue
+            run = read_run(folder, facts, metric)
+        except (ValueError, KeyError, TypeError) as error:
+            warn(f"{folder} is left out: cannot be read: {error!r}")
+            continue
+        if not len(run.scores):
+            found.silent.add(key)
+            continue
+        if key in found.runs:
+            warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
+        found.runs[key] = run
+    return found
+
+
+def remarks_on_missing(found: Found) -> list[str]:
+    """What is not in the results, and where they rest on little."""
+    remarks = []
+    scripts = {key.script for key in found.runs}  # what other scripts left is not of interest
+    problems = (("no episode ended", found.silent), ("not finished", found.unfinished))
+    for problem, keys in problems:
+        if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
+            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
+            remarks.append(f"Left out, {problem}: {names}.")
+    if short := [run for run in found.runs.values() if len(run.scores) < WINDOW]:
+        names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
+        remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
+    return remarks
+
+
+def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
+    """Which runs are averaged though their flags differ."""
+    remarks = []
+    for env_id, group in by_env.items():
+        first = group[0].settings
+        flags = {k for run in group for k in first if run.settings.get(k) != first[k]}
+        if flags:
+            remarks.append(f"The runs of {env_id} differ in {', '.join(sorted(flags))}.")
+    return remarks
+
+
+def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list[Run]], list[str]]:
+    """Finished runs by environment and seed, and what the reader of the results has to be told.
+
+    Their scores are the metric, or what the script is measured by.
+    """
+    found = find_runs(runs_dir, metric)
+    by_env: dict[str, list[Run]] = defaultdict(list)
+    for run in found.runs.values():
+        by_env[run.env_id].append(run)
+    for group in by_env.values():
+        group.sort(key=lambda run: run.seed)
+    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
+    for remark in remarks:
+        warn(remark)
+    return dict(by_env), remarks
+
+
+def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[Run]]:
+    """Another program's runs by environment.
+
+    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's; whatever has
+    logged the metric will do.
+    """
+    by_env: dict[str, list[Run]] = defaultdict(list)
+    for path in sorted(folder.iterdir()):
+        if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
+            args = {"env_id": match[1], "seed": int(match[2])}
+            run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
+            if len(run.scores):
+                by_env[run.env_id].append(run)
+    return dict(by_env)
+
+
+def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:
+    """Mean of each entry and up to window - 1 entries before it: (n,) -> (n,)."""
+    sums = np.concatenate([[0.0], np.cumsum(x)])
+    ends = np.arange(1, len(x) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def value_at(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """y of the last x that is not beyond each grid point; NaN before the first x: (len(grid),)."""
+    last = np.searchsorted(x, grid, side="right") - 1
+    return np.where(last >= 0, y[last], np.nan)
+
+
+def mean_and_std(scores: Iterable[float]) -> str:
+    """'mean ± sample standard deviation', without the latter for a single score."""
+    values = np.array(list(scores))
+    std = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{values.mean():.2f}{std}"
+
+
+def short_number(x: float) -> str:
+    """500000 -> 500k, 1000000 -> 1M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if x >= 0.9995 * size:
+            return f"{x / size:.3g}{letter}"
+    return f"{x:.3g}"
+
+
+def seeds(runs: list[Run]) -> str:
+    """How many runs there are: '1 seed', '3 seeds'."""
+    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
