@@ -1,11 +1,13 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
+#     "cloudpickle>=3",
 #     "matplotlib>=3.9",
 #     "numpy>=2",
 #     "optuna>=5",
 #     "pillow>=10",
 #     "scipy>=1.13",
+#     "submitit>=1.5",
 #     "tensorboard>=2.19",
 #     "tyro>=0.9.20",
 # ]
