@@ -21,6 +21,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from mujoco_playground import dm_control_suite, locomotion, manipulation, regist
 @dataclass(unsafe_hash=True)  # so that jax.jit can take it as a static argument
 class Args:
     # the task
-    env_id: str = "CheetahRun"  # task, as MuJoCo Playground calls it
+    env_id: str = "CheetahRun"  # task of MuJoCo Playground, or module:task
     total_timesteps: int = 10_000_000  # environment steps in all
     num_envs: int = 0  # robots simulated side by side; 0: 2048 on a GPU, 64 elsewhere
     seed: int = 1  # of the network, the sampled actions and the environments
@@ -81,6 +82,14 @@ class Args:
             self.num_envs = 64 if setup_jax(self).platform == "cpu" else 2048
 
 
+def name_of_task(args: Args) -> str:
+    """The name in `name` or `module:name`; the module, which registers its task, is imported."""
+    module, _, name = args.env_id.rpartition(":")
+    if module:
+        import_module(module)
+    return name
+
+
 POSE = ("qpos", "mocap_pos", "mocap_quat")  # what a picture shows
 
 
@@ -108,10 +117,11 @@ class Playground:
         self.videos = videos
         self.episodes = 0  # that the first robot has ended
         self.poses: list[Any] = []  # of its episode so far
+        name = name_of_task(args)
         # The physics in JAX, which every device has; Playground's other one, Warp, needs CUDA.
-        self.task = registry.load(args.env_id, config_overrides={"impl": "jax"})
-        self.time_limit = registry.get_default_config(args.env_id).episode_length
-        self.start = jax.eval_shape(self.task.reset, jax.random.PRNGKey(0))  # shapes
+        self.task = registry.load(name, config_overrides={"impl": "jax"})
+        self.time_limit = registry.get_default_config(name).episode_length  # steps
+        self.start = jax.eval_shape(self.task.reset, jax.random.PRNGKey(0))  # shapes and types
         shape = self.observe(self.start).shape
         self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, shape)
         self.single_action_space = gym.spaces.Box(-1, 1, (self.task.action_size,))
@@ -126,6 +136,7 @@ class Playground:
         So that starts are compiled in one place, which for some robots takes longer than steps.
         """
         rows = (self.args.num_envs,)  # [core-1] vectorized
+        # Playground's tasks want keys of the old kind.
         state: dict[str, Any] = {"key": jax.random.PRNGKey(seed), "over": jnp.ones(rows, bool)}
         state |= {"score": jnp.zeros(rows), "length": jnp.zeros(rows, int)}
         state["robots"] = jax.tree.map(lambda x: jnp.zeros(rows + x.shape, x.dtype), self.start)
@@ -195,15 +206,23 @@ def make_envs(args: Args, videos: Path) -> Playground:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
+    name = name_of_task(args)
     known = (*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS, *manipulation.ALL_ENVS)
-    if args.env_id not in known:
-        near = get_close_matches(args.env_id, known) or known
-        refuse(f"MuJoCo Playground has no {args.env_id}; it has {', '.join(near)}"[:300])
+    if name not in known:
+        near = get_close_matches(name, known) or known
+        refuse(f"MuJoCo Playground has no {name}; it has {', '.join(near)}"[:300])
+    if name.startswith("Reacher") and not hasattr(mujoco.MjSpec, "find_body"):
+        refuse(f"MuJoCo {mujoco.__version__} no longer has what Playground's {name} calls")
     try:
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     except (OSError, subprocess.CalledProcessError) as error:
-        refuse(f"{args.env_id} needs the robots of MuJoCo Menagerie, and git: {error}"[:300])
+        refuse(f"{name} needs the robots of MuJoCo Menagerie, which git could not get: {error}")
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
+    if args.capture_video:
+        try:
+            mujoco.Renderer(envs.task.mj_model).close()
+        except mujoco.FatalError:
+            refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
 
 
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
@@ -244,7 +263,8 @@ def update_stats(stats: Array, x: Array, valid: Array) -> Array:
 class Agent(nnx.Module):
     """Policy and value function. Both take x, the output of `features`.
 
-    An agent is never changed but replaced by another one, as JAX wants it.
+    An agent is never changed but replaced by another one, as JAX wants it; only its statistics
+    are updated in place, by `train`.
     """
 
     def __init__(self, envs: Playground, rngs: nnx.Rngs):
