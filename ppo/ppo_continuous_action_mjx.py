@@ -78,8 +78,13 @@ class Args:
     num_iterations = property(lambda self: self.total_timesteps // self.batch_size)
 
     def __post_init__(self) -> None:
-        if self.num_envs == 0:
-            self.num_envs = 64 if setup_jax(self).platform == "cpu" else 2048
+        if self.num_envs:
+            return
+        try:
+            on_cpu = setup_jax(self).platform == "cpu"
+        except (IndexError, RuntimeError, ValueError):  # no such device, which check() will tell
+            on_cpu = True
+        self.num_envs = 64 if on_cpu else 2048
 
 
 def name_of_task(args: Args) -> str:
@@ -543,9 +548,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         last_done = done[-1:]
         sums = discounted_sums(rewards, valid, discounted, args)
         discounted = sums[-1]
-        stats = update_stats(agent.return_stats[...], sums.reshape(-1, 1), valid.ravel())
-        agent.return_stats[...] = stats
-        rewards = rewards / stats[2].clip(min=1e-4)  # [continuous-8] reward scaling
+        return_stats = update_stats(agent.return_stats[...], sums.reshape(-1, 1), valid.ravel())
+        agent.return_stats[...] = return_stats
+        rewards = rewards / return_stats[2].clip(min=1e-4)  # [continuous-8] reward scaling
         rewards = rewards.clip(-10, 10)  # [continuous-9] reward clipping
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
@@ -609,6 +614,7 @@ SCRIPT_FOR = {  # by space of actions
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
 LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
+MOST_POINTS = 50  # that one `log` writes of episodes; where more have ended, some share a point
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
 
 
@@ -635,7 +641,8 @@ class Run:
         self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
-        self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
+        self.episodes: list[tuple[int, float, float]] = []  # new: step, return, length
+        self.saved_iteration = checkpoint.get("iteration", -1)  # of the last checkpoint
         self.total_steps = args.num_iterations * args.batch_size
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
         self.steps_per_second = 0.0
@@ -698,11 +705,11 @@ class Run:
     def log_episodes(self, rows: dict[str, Array], step: int) -> None:
         """Collects the episodes that ended in a rollout, whose last step is `step`."""
         over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
-        returns = np.asarray(rows["score"])
-        lengths = np.asarray(rows["length"])
-        for t, i in np.argwhere(over):
-            end = step - over.size + int(t + 1) * over.shape[1]
-            self.episodes.append((end, "", float(returns[t, i]), int(lengths[t, i])))
+        returns = np.asarray(rows["score"])[over]
+        lengths = np.asarray(rows["length"])[over]
+        t, _ = np.nonzero(over)
+        ends = step - over.size + (t + 1) * over.shape[1]
+        self.episodes += zip(ends.tolist(), returns.tolist(), lengths.tolist(), strict=True)
 
     def log(
         self, stats: dict[str, Array], explained_variance: float, learning_rate: float, step: int
@@ -726,8 +733,9 @@ class Run:
             self.steps_per_second = (step - first_step) / (now - first_time)
             metrics["charts/SPS"] = self.steps_per_second
         if self.episodes:  # two metrics that CleanRL's scripts in JAX have
-            metrics["charts/avg_episodic_return"] = float(np.mean([e[2] for e in self.episodes]))
-            metrics["charts/avg_episodic_length"] = float(np.mean([e[3] for e in self.episodes]))
+            _, mean_return, mean_length = np.mean(self.episodes, axis=0).tolist()
+            metrics["charts/avg_episodic_return"] = mean_return
+            metrics["charts/avg_episodic_length"] = mean_length
         self.write_episodes(step)
         self.write(metrics, step)
         if self.recent:
@@ -739,15 +747,19 @@ class Run:
             self.upload_films()
 
     def write_episodes(self, step: int) -> None:
-        """Writes the new episodes, each at the step that it ended in."""
-        for end, player, episodic_return, length in self.episodes:
-            metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
-            self.write({name + player: x for name, x in metrics.items()}, end)
-            self.recent.append([episodic_return, length])
-        if self.episodes:
-            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
-            self.write_histogram("charts/episodic_returns", returns, step)
-        self.recent = self.recent[-100:]
+        """Writes the new episodes, each at the step that it ended in; the means of neighbors, if
+        they are many.
+        """
+        if not self.episodes:
+            return
+        episodes = np.array(self.episodes)  # (number, 3)
+        for part in np.array_split(episodes, min(len(episodes), MOST_POINTS)):
+            end = int(part[-1, 0])
+            _, mean_return, mean_length = part.mean(0).tolist()
+            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
+            self.write(point, end)
+        self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
+        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []
 
     def upload_films(self) -> None:
@@ -836,13 +848,27 @@ def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) ->
     """
     last = run.args.num_iterations
     every = run.args.checkpoint_every or last
-    due = iteration % every == 0 or iteration == last or run.exit_code
-    if not due:
+    passed = iteration // every > run.saved_iteration // every  # a multiple, perhaps by some more
+    if not (passed or iteration == last or run.exit_code):
         return False
+    save(run, learner, iteration, step)
+    run.saved_iteration = iteration
+    return True
+
+
+def save(
+    run: Run,
+    learner: dict[str, Any],
+    iteration: int,
+    step: int,
+    name: str = "checkpoint.pt",
+    **flags: Any,
+) -> None:
+    """Writes a checkpoint into the run's folder; `flags` are those in which it is not the run's."""
     state = {
         "script": SCRIPT.name,
-        "args": asdict(run.args),
-        **{name: named(tree) for name, tree in jax.device_get(learner).items()},
+        "args": asdict(run.args) | flags,
+        **{part: named(tree) for part, tree in jax.device_get(learner).items()},
         "iteration": iteration,
         "global_step": step,
         "recent": run.recent,
@@ -851,8 +877,7 @@ def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) ->
     aside = run.folder / "checkpoint.tmp"
     aside.write_bytes(serialization.msgpack_serialize(state))
     run.writer.flush()
-    os.replace(aside, run.folder / "checkpoint.pt")
-    return True
+    os.replace(aside, run.folder / name)
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:

@@ -61,6 +61,13 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
+    # Of these lines TODO.
+    "ppo_continuous_action_mjx.py": Script(
+        "ppo_atari_envpool_xla_jax_scan.py",
+        (500, 500),
+        extras=("jax", "mjx"),
+        without=frozenset({"torch"}),
+    ),
 }
 
 # Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.
