@@ -104,7 +104,7 @@ def where_rows(mask: Array, yes: Array, no: Array) -> Array:  # (rows, ...)
 
 
 def finite(x: Array) -> Array:
-    """Zeros in place of what is not a number: a simulation that blows up shows that, and ends."""
+    """Zeros in place of NaN and infinity: with such numbers a simulation that blew up ends."""
     return jnp.where(jnp.isfinite(x), x, 0)
 
 
