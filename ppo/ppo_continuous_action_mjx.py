@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
 #     "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
-#     "flax>=0.12", "jax>=0.10", "optax>=0.2.8", "playground>=0.2"]
+#     "flax>=0.12", "jax>=0.10", "optax>=0.2.8", "mujoco>=3.3", "playground>=0.2"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///

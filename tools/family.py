@@ -61,8 +61,8 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots, their
-    # episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
+    # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
+    # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
         (139, 250),
