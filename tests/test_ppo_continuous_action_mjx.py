@@ -181,6 +181,15 @@ def test_update_stats_equals_a_two_pass_computation(sizes: list[int]):
     np.testing.assert_allclose(stats, two_pass(x[valid].astype(np.float64)), rtol=2e-4)
 
 
+def test_features_are_normalized_and_clipped():
+    agent, obs = make_agent(), np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    _, mean, std = np.array(agent.obs_stats[...])
+    found = agent.features(jnp.array(obs))
+    np.testing.assert_allclose(found, (obs - mean) / std, rtol=1e-4, atol=1e-5)
+    far = agent.features(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
+    assert far[0, :2].tolist() == [10.0, -10.0]
+
+
 def discounted_sums(rewards: np.ndarray, valid: np.ndarray, gamma: float) -> np.ndarray:
     """Of each valid row: rewards of its episode up to it, each discounted by its age."""
     sums = np.zeros(rewards.shape)
@@ -281,9 +290,6 @@ def test_observations_are_normalized_and_clipped(iterations: list[dict[str, Any]
         )
         np.testing.assert_array_equal(seen["agent"]["obs_stats.value"], seen["stats"])
         before = np.concatenate([before, obs[valid]])
-    agent = make_agent()
-    far = agent.features(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
-    assert far[0, :2].tolist() == [10.0, -10.0]
 
 
 def test_the_first_ratio_is_1(iterations: list[dict[str, Any]], tmp_path: Path):
@@ -357,14 +363,16 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
     assert (np.abs(rows["actions"]) > 1).mean() > 0.2
 
 
-def test_the_policy_sees_the_state_of_a_dictionary(tmp_path: Path):
+def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path):
     args = script.Args(**(DRILL | {"env_id": "robots:DictDrill"}))
     envs = script.make_envs(args, tmp_path)
     assert envs.single_observation_space.shape == (5,)
     state, obs = envs.reset(seed=1)
     assert obs.shape == (ENVS, 5) and state["over"].all()
-    _, obs, _ = envs.step(state, jnp.zeros((ENVS, 2)))
-    assert obs.shape == (ENVS, 5) and (obs[:, 4] == 3).all()
+    step = jax.jit(envs.step)
+    state, _, _ = step(state, jnp.zeros((ENVS, 2)))
+    _, obs, _ = step(state, jnp.full((ENVS, 2), jnp.array([3.0, -0.5])))
+    assert (obs[:, 1:] == jnp.array([1.0, 1.0, -0.5, 3.0])).all()
 
 
 def test_starts_are_computed_only_where_an_episode_is_over(tmp_path: Path):
