@@ -221,6 +221,8 @@ def check_envs(args: Args) -> None:
     try:
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     except (OSError, subprocess.CalledProcessError) as error:
+        if name in dm_control_suite.ALL_ENVS:  # nothing has to be fetched for it: a mistake in it
+            raise
         refuse(f"{name} needs the robots of MuJoCo Menagerie, which git could not get: {error}")
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
     if args.capture_video:

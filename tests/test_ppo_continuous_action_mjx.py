@@ -22,6 +22,7 @@ from torch.distributions import Independent, Normal
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 mujoco_playground = pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
 import jax.numpy as jnp  # noqa: E402
+import robots  # noqa: E402
 from flax import nnx, serialization  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
@@ -583,6 +584,15 @@ def test_robots_that_cannot_be_fetched_are_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     line = refusal(capsys, env_id="Go1JoystickFlatTerrain")
     assert "Go1JoystickFlatTerrain needs the robots of MuJoCo Menagerie" in line and "git" in line
+
+
+def test_a_mistake_in_ones_own_task_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch):
+    def mistaken(*arguments: Any, **options: Any) -> None:
+        raise FileNotFoundError("my_robot.xml")
+
+    monkeypatch.setattr(robots.Drill, "__init__", mistaken)
+    with pytest.raises(FileNotFoundError, match="my_robot"):
+        script.check(script.Args(env_id="robots:Drill"))
 
 
 def test_a_task_that_mujoco_has_outgrown_is_named(capsys: pytest.CaptureFixture[str]):

@@ -65,7 +65,7 @@ FAMILY: dict[str, Script] = {
     # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (139, 250),
+        (139, 252),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),
