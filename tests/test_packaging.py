@@ -34,6 +34,7 @@ OTHERS |= {"tools/figures.py": ("benchmark",)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
+MODULES |= {"playground": "mujoco_playground"}
 
 
 def requirements(lines: list[str]) -> set[str]:

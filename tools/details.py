@@ -35,6 +35,7 @@ FAMILIES = {  # column of the matrix: the scripts that it stands for
     "Procgen": ["ppo_procgen.py"],
     "PettingZoo": ["ppo_pettingzoo_ma_atari.py"],
     "JAX": ["ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"],
+    "on the device": ["ppo_gymnax.py", "ppo_continuous_action_mjx.py"],
 }
 NOT_IMPLEMENTED = {
     "aux-1": "No script anneals `clip_coef`; it is constant in the runs that we compare with, too.",

@@ -25,6 +25,8 @@ ABOUT = {  # the row of each script
     "ppo_pettingzoo_ma_atari.py": "Atari games of two and four players by self-play",
     "ppo_atari_envpool_xla_jax.py": "JAX and EnvPool's XLA interface",
     "ppo_atari_envpool_xla_jax_scan.py": "the same with `jax.lax.scan`",
+    "ppo_gymnax.py": "the whole training in one compiled function: gymnax, MinAtar",
+    "ppo_continuous_action_mjx.py": "MuJoCo Playground: robots simulated on the device",
 }
 SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
     "ppo.py": "speed.csv",
