@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import importlib
 import os
 import re
 import shlex
@@ -13,9 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import generate
 import pytest
-import sync
 import tyro
 from helpers.metadata import PYPROJECT
 from sync import ROOT
@@ -27,7 +26,6 @@ INLINE = re.compile(r"(?<!`)`((?:\w+=\S+ )?(?:uv run|python|benchmark/)[^`]*)`(?
 PLACEHOLDER = re.compile(r"<[\w ]+>")  # <run>: for the shell the name of a file to read
 LAUNCHERS = ("uv", "python", "python3", "torchrun", "taskset", "srun")
 PROGRAM = re.compile(r"(ppo|benchmark|tools)/\w+\.(py|sh)")
-TOOLS = {"tools/sync.py": sync.main, "tools/generate.py": generate.main}
 # Bash without programs: what it would start is noted, a word a line, with a line after the last.
 NOTE = """
 command_not_found_handle() { printf '%s\\n' "$@" '' >> "$NOTED"; }
@@ -94,7 +92,7 @@ def parse_tool(path: str, flags: list[str]) -> None:
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Parsed):
         patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
-        TOOLS[path](flags)
+        importlib.import_module(Path(path).stem).main(flags)
 
 
 def check_flags(path: str, flags: list[str], folder: Path) -> int:
@@ -102,7 +100,7 @@ def check_flags(path: str, flags: list[str], folder: Path) -> int:
 
     Raises SystemExit(2) where one of them would.
     """
-    if path in TOOLS:
+    if path.startswith("tools/"):
         parse_tool(path, flags)
         return 1
     if path.endswith(".sh"):
@@ -115,7 +113,8 @@ def check_flags(path: str, flags: list[str], folder: Path) -> int:
     command = shlex.split(args.command)
     for text in args.env_flags:
         check_words([*command, *shlex.split(text.partition("=")[2])], folder)
-    return 1 + check_words(command, folder) + check_words(shlex.split(args.then or ""), folder)
+    following = shlex.split(getattr(args, "then", None) or "")
+    return 1 + check_words(command, folder) + check_words(following, folder)
 
 
 def check_words(words: list[str], folder: Path) -> int:

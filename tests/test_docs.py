@@ -83,6 +83,8 @@ def test_the_built_pages(tmp_path: Path):
     page = (tmp_path / "ppo.html").read_text()
     assert 'src="results/ppo.png"' in page and "openai/baselines</th>" in page
     assert "--8&lt;--" not in page and "--8<--" not in page
+    reading = (tmp_path / "read-ppo.html").read_text()
+    assert reading.count("<math") > 40 and "arithmatex" not in reading
 
 
 def test_links_of_the_readme_exist():

@@ -18,12 +18,19 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
-PARTS = ("console", "run_folders", "slurm", "tasks")  # of programs in benchmark/, without headers
+PARTS = (
+    "console",
+    "run_folders",
+    "slurm",
+    "solved",
+    "tasks",
+)  # of programs in benchmark/, without headers
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
 OTHERS |= {
     path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
 }
+OTHERS |= {"tools/figures.py": ("benchmark",)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
