@@ -33,7 +33,7 @@ exec() { "$@"; exit; }
 """
 for path in sorted(ROOT.glob("benchmark/*.sh")):  # files are not looked up: they become functions
     NOTE += f'benchmark/{path.name}() {{ command_not_found_handle benchmark/{path.name} "$@"; }}\n'
-SHELL = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+needs_bash = pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 
 
 def started(text: str, folder: Path, *args: str) -> list[list[str]]:
@@ -43,14 +43,16 @@ def started(text: str, folder: Path, *args: str) -> list[list[str]]:
     """
     noted = folder / "noted.txt"
     noted.write_text("")
-    subprocess.run(
-        [shutil.which("bash") or "bash", "-c", NOTE + text, "script", *args],
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", "-c", f"{NOTE}{text}\nexit 0", "script", *args],
         cwd=folder,
         env={"PATH": os.devnull, "HOME": str(folder), "NOTED": str(noted)},
         capture_output=True,
-        timeout=20,
+        text=True,
+        timeout=60,
         check=False,
     )
+    assert done.returncode == 0, f"no shell script: {done.stderr}"
     commands = noted.read_text().split("\n\n")
     return [command.splitlines() for command in commands if command]
 
@@ -145,7 +147,7 @@ def commands_of(page: str) -> list[str]:
     return blocks + [" ".join(command.split()) for command in INLINE.findall(sentences)]
 
 
-@SHELL
+@needs_bash
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
 def test_commands_of_a_page_are_understood(page: str, tmp_path: Path):
     for text in commands_of(page):
@@ -160,7 +162,7 @@ def test_pages_have_commands():
     assert sum(len(commands_of(page)) for page in PAGES) > 60
 
 
-@SHELL
+@needs_bash
 @pytest.mark.parametrize(
     ("text", "programs"),
     [
@@ -180,7 +182,7 @@ def test_programs_of_a_text_are_found(text: str, programs: int, tmp_path: Path):
     assert check_text(text, tmp_path) == programs
 
 
-@SHELL
+@needs_bash
 @pytest.mark.parametrize(
     "text",
     [
@@ -202,14 +204,15 @@ def test_a_flag_that_does_not_exist_is_noticed(text: str, tmp_path: Path):
     assert stop.value.code == 2
 
 
-@SHELL
+@needs_bash
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("uv run ppo/gone.py", "no such program: ppo/gone.py"),
+        ("uv run ppo/ppo.py --exp-name 'not closed", "no shell script: .*looking for matching"),
         ("uv run --extra gone torchrun ppo/ppo_atari_multigpu.py", "no such extra: {'gone'}"),
     ],
 )
-def test_a_program_that_does_not_exist_is_noticed(text: str, message: str, tmp_path: Path):
+def test_what_is_no_command_is_noticed(text: str, message: str, tmp_path: Path):
     with pytest.raises(AssertionError, match=message):
         check_text(text, tmp_path)
