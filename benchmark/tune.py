@@ -63,6 +63,7 @@ import run
 import run_folders
 import tyro
 from console import Progress, Signals, clock, last_output
+from matplotlib.ticker import LogLocator, NullFormatter
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -782,6 +783,7 @@ def draw_history(axes: plot.plt.Axes, search: Search) -> None:
     scores = np.array([trial.values[0] for trial in done])
     early = [t.number for t in search.ran() if t.state == TrialState.PRUNED]
     axes.plot(order, np.maximum.accumulate(scores), color=plot.BLUE, drawstyle="steps-post")
+    axes.xaxis.set_major_locator(plot.MaxNLocator(5, integer=True))
     axes.plot(order, scores, "o", color=plot.BLUE, markersize=4, label="trial")
     axes.plot(early, np.full(len(early), scores.min()), "|", color=plot.GREY, label="ended early")
     defaults = search.judge.value(search.defaults)
@@ -809,7 +811,11 @@ def draw_slice(axes: plot.plt.Axes, search: Search, name: str) -> None:
         axes.set_xticks(range(len(distribution.choices)), map(str, distribution.choices))
     else:
         values = [trial.params[name] for trial in done]
-        axes.set_xscale("log" if getattr(distribution, "log", False) else "linear")
+        if getattr(distribution, "log", False):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.xaxis.set_major_formatter(plot.FuncFormatter(lambda x, _: f"{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
     scores = [trial.values[0] for trial in done]
     axes.plot(values[1:], scores[1:], "o", color=plot.BLUE, markersize=4)
     axes.plot(values[:1], scores[:1], "o", color=plot.RED, markersize=6)
