@@ -99,6 +99,25 @@ def test_links_of_the_readme_exist():
             assert url.fragment in slugs, f"{url.path}#{url.fragment}"
 
 
+def misspelled(*paths: str | Path) -> str:
+    """What codespell says about files and folders, as pyproject.toml asks it."""
+    pytest.importorskip("codespell_lib", reason="needs the extra `dev`")
+    command = [sys.executable, "-m", "codespell_lib", *map(str, paths)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.stdout + result.stderr
+
+
+def test_words_are_spelled_as_usual():
+    pages = ["README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs"]
+    assert misspelled(*pages, "ppo", "benchmark", "tools", "tests") == ""
+
+
+def test_a_misspelled_word_is_noticed(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("They reci" + "eve the reward.\n")
+    assert "==> receive" in misspelled(page)
+
+
 def test_the_readmes_test_command_is_what_ci_runs():
     commands = re.findall(r"^(uv run .*?pytest)\b", README, re.MULTILINE)
     assert len(commands) == 1
