@@ -243,7 +243,9 @@ def test_a_search_that_cannot_work_gives_up(fake, rates, message, monkeypatch):
 
 def events(*episodes: tuple[int, float]) -> Any:
     """What was logged of episodes: the step at which each ended, and its return."""
-    return tune.run_folders.Events([tune.run_folders.Episode(step, 0.0, score) for step, score in episodes])
+    return tune.run_folders.Events(
+        [tune.run_folders.Episode(step, 0.0, score) for step, score in episodes]
+    )
 
 
 def test_scores_are_normalized_between_their_targets():

@@ -62,7 +62,10 @@ def arguments(path: str) -> type:
     """The class Args of a program, without its other packages: those of JAX would take seconds."""
     tree = ast.parse((ROOT / path).read_text())
     place = next(i for i, node in enumerate(tree.body) if getattr(node, "name", "") == "Args")
-    names = {node.id for node in ast.walk(tree.body[place]) if isinstance(node, ast.Name)}
+    flags = tree.body[place]
+    assert isinstance(flags, ast.ClassDef)
+    flags.body = [node for node in flags.body if not isinstance(node, ast.FunctionDef)]
+    names = {node.id for node in ast.walk(flags) if isinstance(node, ast.Name)}
     light = {*sys.stdlib_module_names, *names, "tyro", "run"}
 
     def is_needed(node: ast.stmt) -> bool:
@@ -72,7 +75,7 @@ def arguments(path: str) -> type:
             return node.module in light
         return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names
 
-    tree.body = [node for node in tree.body[:place] if is_needed(node)] + [tree.body[place]]
+    tree.body = [node for node in tree.body[:place] if is_needed(node)] + [flags]
     module = ModuleType(f"arguments_{Path(path).stem}")
     module.__file__ = str(ROOT / path)
     sys.modules[module.__name__] = module  # where tyro looks for the names of types
