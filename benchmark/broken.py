@@ -1,10 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
+#     "cloudpickle>=3",
 #     "matplotlib>=3.9",
 #     "numpy>=2",
 #     "pillow>=10",
 #     "scipy>=1.13",
+#     "submitit>=1.5",
 #     "tensorboard>=2.19",
 #     "tyro>=0.9.20",
 # ]
@@ -32,7 +34,6 @@ import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
@@ -43,14 +44,14 @@ import plot
 import run
 import tyro
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from run_folders import RETURN, fail, short_number, value_at
+from run_folders import RETURN, fail, short_number
 from tasks import Task, find_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tools"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from undo import Undoing, edits_of
 
+SCRIPTS = Path(__file__).resolve().parents[1] / "ppo"
 TABLE = Path(__file__).with_suffix(".toml")
 POINTS = 100  # of a curve: so many equal parts of the run, and the mean of each
 BEGINNING = 0.1  # share of a run that the ranges leave out
@@ -94,14 +95,17 @@ class Healthy:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A mistake in a script."""
+class Fault(Undoing):
+    """A mistake in a script; its tag is its name."""
 
-    name: str
     run: Healthy  # the run that it is drawn beside
     mistake: str  # what the edited script does
-    shows: tuple[str, str]  # the metrics that betray it
-    undoing: Undoing
+    shows: tuple[str, ...]  # the two metrics that betray it
+
+    @property
+    def table(self) -> str:
+        """The file that it stands in."""
+        return f"benchmark/{TABLE.name}"
 
 
 def read_table() -> tuple[dict[str, Healthy], dict[str, Fault]]:
@@ -110,11 +114,15 @@ def read_table() -> tuple[dict[str, Healthy], dict[str, Fault]]:
     healthy = {row["name"]: Healthy(**row) for row in table["healthy"]}
     faults = {}
     for row in table["fault"]:
-        beside = healthy[row["run"]]
-        undoing = Undoing(beside.script, row["name"], edits_of(row))
-        first, second = row["shows"]
-        fault = Fault(row["name"], beside, row["mistake"], (first, second), undoing)
-        faults[fault.name] = fault
+        run_beside = healthy[row["run"]]
+        faults[row["name"]] = Fault(
+            script=run_beside.script,
+            tag=row["name"],
+            edits=edits_of(row),
+            run=run_beside,
+            mistake=row["mistake"],
+            shows=tuple(row["shows"]),
+        )
     return healthy, faults
 
 
@@ -131,15 +139,6 @@ def chosen(args: Args) -> tuple[list[Healthy], list[Fault]]:
 
 
 # ------ training ------
-
-
-def broken_source(fault: Fault) -> str:
-    """The script with the mistake; ValueError if one of its edits does not fit any more."""
-    source = (ROOT / "ppo" / fault.run.script).read_text()
-    try:
-        return fault.undoing.apply(source)
-    except ValueError as error:
-        raise ValueError(f"benchmark/broken.toml, {fault.name}: {error}") from None
 
 
 def task_of(args: Args, name: str, healthy: Healthy, script: Path) -> Task:
@@ -162,13 +161,13 @@ def task_of(args: Args, name: str, healthy: Healthy, script: Path) -> Task:
 
 
 def make_tasks(args: Args, runs: list[Healthy], faults: list[Fault]) -> list[Task]:
-    """The runs; writes the edited scripts."""
-    tasks = [task_of(args, one.name, one, ROOT / "ppo" / one.script) for one in runs]
+    """The runs; writes the edited scripts. ValueError if an edit does not fit any more."""
+    tasks = [task_of(args, one.name, one, SCRIPTS / one.script) for one in runs]
     for fault in faults:
-        copy = args.runs_dir / fault.name / fault.run.script
+        copy = args.runs_dir / fault.tag / fault.script
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(broken_source(fault))
-        tasks.append(task_of(args, fault.name, fault.run, copy))
+        copy.write_text(fault.apply((SCRIPTS / fault.script).read_text()))
+        tasks.append(task_of(args, fault.tag, fault.run, copy))
     return tasks
 
 
@@ -264,7 +263,7 @@ def draw_metric(axes: plt.Axes, metric: str, by_label: dict[str, dict[str, np.nd
 def draw(fault: Fault, curves: Curves, path: Path) -> None:
     """Writes the picture of a fault: the return and the metrics that betray it, from left."""
     plt.rcParams.update(plot.LOOK)
-    by_label = {"healthy": curves[fault.run.name], "broken": curves[fault.name]}
+    by_label = {"healthy": curves[fault.run.name], "broken": curves[fault.tag]}
     figure, grid = plt.subplots(1, 3, figsize=(8.8, 2.3), layout="constrained")
     for axes, metric in zip(grid, (RETURN, *fault.shows), strict=True):
         draw_metric(axes, metric, by_label)
@@ -279,8 +278,8 @@ def write_results(curves: Curves, faults: list[Fault], out: Path) -> list[Path]:
     write_csv(curves, paths[0])
     paths[1].write_text(f"{ranges_table(list(read_table()[0].values()), curves)}\n")
     for fault in faults:
-        if fault.name in curves and fault.run.name in curves:
-            path = out / f"broken_{fault.name}.png"
+        if fault.tag in curves and fault.run.name in curves:
+            path = out / f"broken_{fault.tag}.png"
             draw(fault, curves, path)
             paths.append(path)
     return paths
@@ -298,7 +297,10 @@ def main() -> int:
         if not curves:
             fail(f"--redraw: there is no {args.out / 'broken.csv'}")
     else:
-        tasks = make_tasks(args, runs, faults)
+        try:
+            tasks = make_tasks(args, runs, faults)
+        except ValueError as error:
+            fail(str(error))
         run.note_other_scripts(tasks)
         exit_code = run.run_locally(tasks, args.workers)
         for task in tasks:
