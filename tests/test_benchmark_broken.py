@@ -133,3 +133,12 @@ def test_the_page_names_every_metric_of_the_scripts():
         metrics |= set(re.findall(r'"((?:charts|losses)/\w+)"', source))
     assert len(metrics) > 10
     assert [metric for metric in sorted(metrics) if f"`{metric}`" not in PAGE] == []
+
+
+def test_the_program_that_plays_at_random(capsys: pytest.CaptureFixture[str]):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {})
+    seen, rewards, lengths = capsys.readouterr().out.splitlines()
+    assert seen.startswith("observations [-") and lengths.startswith("lengths ")
+    mean = float(rewards.removeprefix("rewards 1.0 to 1.0 returns ").partition(" ")[0])
+    assert 15 < mean < 30
