@@ -67,6 +67,15 @@ class Progress:
         elapsed = clock(time.monotonic() - self.started)
         return f"{len(self.tasks)} runs: {', '.join(parts)}, {elapsed}"
 
+    def state(self, task: Task) -> str:
+        """How far a running task is, and for how long it has been running."""
+        now = time.monotonic()
+        return f"{task.name}: {percent(task)}, {clock(now - self.since.get(task, now))}"
+
+    def ranking(self) -> list[str]:
+        """Lines that follow on a terminal: where tasks compete, who leads."""
+        return []
+
     def clear(self) -> None:
         """Wipe the block off the terminal."""
         if self.drawn:
@@ -87,12 +96,13 @@ class Progress:
         if now - self.printed < pause:
             return
         self.printed = now
-        states = [f"{t.name}: {percent(t)}, {clock(now - self.since.get(t, now))}" for t in running]
+        lines = [self.summary(), *(self.state(task) for task in running)]
         if not self.live:
-            print("; ".join([self.summary(), *states]), flush=True)
+            print("; ".join(lines), flush=True)
             return
         size = shutil.get_terminal_size()
-        lines = [self.summary(), *(f"  {state}" for state in states)][: max(1, size.lines - 1)]
+        lines = [lines[0], *(f"  {line}" for line in [*lines[1:], *self.ranking()])]
+        lines = lines[: max(1, size.lines - 1)]
         self.clear()
         print("\n".join(line[: size.columns - 1] for line in lines), flush=True)
         self.drawn = len(lines)

@@ -142,6 +142,13 @@ SCRIPTS = {
     "ppo_atari_envpool.py": replace(ENVPOOL, sweep=True, speed_steps=50_000),
     "ppo_atari_envpool_xla_jax.py": replace(IN_JAX, resume_steps=3072),
     "ppo_atari_envpool_xla_jax_scan.py": replace(IN_JAX, cpu_steps=512),  # slow without a GPU
+    # Few robots, so that there are many updates.
+    "ppo_continuous_action_mjx.py": Script(
+        (ENTROPY,),
+        needs=("tensorboard", "jax", "flax", "optax", "gymnasium", "mujoco_playground"),
+        flags=("--env-id", "CartpoleBalance", "--num-envs", "16"),
+        cpu_flags=("--num-steps", "8", "--num-minibatches", "4"),
+    ),
     "ppo_atari_multigpu.py": replace(ATARI, torchrun=True),
     "ppo_atari_envpool_multigpu.py": replace(ENVPOOL, torchrun=True),
     # Against itself an agent neither wins nor loses more: its returns say nothing.

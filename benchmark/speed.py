@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["tyro>=0.9.20"]
+# dependencies = ["tensorboard>=2.19", "tyro>=0.9.20"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
@@ -8,6 +8,7 @@
 
     uv run benchmark/speed.py --out docs/results/speed.md
     uv run benchmark/speed.py --script ppo_continuous_action.py --cleanrl ~/cleanrl
+    uv run benchmark/speed.py --until 475 --rounds 3            seconds until the task is solved
 
 All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads; with
 --cuda all but SB3 on the GPU. Every round runs each of them once, one after the other, so that a
@@ -19,9 +20,15 @@ libraries, and less of them in torch's CPU builds. CleanRL and LeanRL are clones
 repositories, left out if not given; SB3 is run by speed_sb3.py, for the scripts that it has a
 counterpart of. uv runs each of them with the versions in requirements/, unless an interpreter is
 given.
+
+With --until it is the time from the start of the process, imports and compiling included, until the
+mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,
+and each has the hyperparameters and number of steps that it comes with; SB3, which comes without
+steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input.
 """
 
 import contextlib
+import csv
 import os
 import re
 import shlex
@@ -32,10 +39,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
+import solved
 import tyro
 
 HERE = Path(__file__).resolve().parent
@@ -43,6 +53,9 @@ PPO = HERE.parent / "ppo"
 # Scripts that SB3 has a counterpart of, and the environments that they are known for.
 SB3_ENVS = {"ppo.py": "CartPole-v1", "ppo_continuous_action.py": "HalfCheetah-v4"}
 OUR_SPEED = r"steps, ([1-9][\d,]*) steps/s"  # of the last line, behind the number of steps
+STEPS = 200_000  # of a run whose speed is measured
+SPEED, MEMORY = "steps per second", "peak memory, MiB"  # columns of the table
+POLL = 0.5  # seconds between two looks at whether a run has reached its score
 GRACE = 35  # seconds from SIGTERM to SIGKILL; torchrun gives its own processes 30
 RUNNING: set[int] = set()  # process groups of the commands that run
 # What stands for a path in the command of a table; the other paths are interpreters.
@@ -53,7 +66,8 @@ PLACEHOLDERS = {"cleanrl": "CLONE", "leanrl": "CLONE", "out": "FILE"}
 class Args:
     script: str = "ppo.py"  # which of ppo/ to measure; the peers' script of that name beside it
     env_id: str | None = None  # environment of all; by default one that the script is known for
-    steps: int = 200_000  # environment steps of each run
+    steps: int | None = None  # of each run: 200,000 environment steps, with --until its own default
+    until: float | None = None  # measure the time until this mean return of 100 episodes
     rounds: int = 5  # how often each is run
     threads: int = 1  # CPU threads of each
     cuda: bool = False  # train on the GPU
@@ -70,6 +84,13 @@ class Args:
     def environment(self) -> str | None:
         """The environment of all; None: the default of the scripts."""
         return self.env_id or SB3_ENVS.get(self.script)
+
+    @property
+    def total_timesteps(self) -> int | None:
+        """Environment steps of each run; None: what the scripts have by default."""
+        if self.steps is None and self.until is None:
+            return STEPS
+        return self.steps
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,7 @@ class Ended:
     printed: str
     memory: float  # peak of the resident size, MiB
     late: bool  # stopped at the limit
+    processor: float = 0.0  # seconds that the processor worked for it
 
 
 class Failed(Exception):
@@ -122,6 +144,23 @@ class Measurement:
 
     speed: float  # environment steps per second
     memory: float  # peak of the resident size, MiB
+
+
+@dataclass(frozen=True)
+class Race:
+    """One run of a contender until its score."""
+
+    seed: int
+    seconds: float  # from the start of the process until the score, or the end of the training
+    processor: float  # seconds that the processor worked for it, until it was stopped there
+    steps: int  # environment steps until then
+    reached: bool
+
+    def __str__(self) -> str:
+        """What a table says of it."""
+        reached = "" if self.reached else "not reached: "
+        work = f"{self.processor:,.0f} s of the processor"
+        return f"{reached}{self.seconds:,.0f} s ({work}), {self.steps / 1000:,.0f}k steps"
 
 
 def fail(message: str) -> NoReturn:
@@ -168,7 +207,9 @@ def thread_flags(script: Path, threads: int) -> list[str]:
 
 def shared_flags(args: Args) -> list[str]:
     """Flags that CleanRL, LeanRL and we understand."""
-    flags = ["--cuda" if args.cuda else "--no-cuda", "--total-timesteps", str(args.steps)]
+    flags = ["--cuda" if args.cuda else "--no-cuda"]
+    if args.total_timesteps is not None:
+        flags += ["--total-timesteps", str(args.total_timesteps)]
     if args.environment is not None:
         flags += ["--env-id", args.environment]
     return flags
@@ -200,10 +241,22 @@ def clone_contender(args: Args, peer: Peer, clone: Path, python: Path | None) ->
     return Contender(f"{peer.name} {args.script}", command, peer.pattern, root)
 
 
+def default_steps(script: Path) -> int:
+    """How many environment steps a script trains for if nobody says otherwise."""
+    found = re.search(r"^    total_timesteps: int = ([\d_]+)", script.read_text(), re.MULTILINE)
+    assert found is not None, "every script has it"
+    return int(found[1])
+
+
 def sb3_contender(args: Args) -> Contender:
-    """SB3's PPO with the script's hyperparameters."""
-    flags = ["--script", args.script, "--env-id", str(args.environment)]
-    flags += ["--steps", str(args.steps), "--threads", str(args.threads)]
+    """SB3's PPO with the script's hyperparameters; with its own until a score."""
+    steps = args.total_timesteps or default_steps(PPO / args.script)
+    flags = ["--env-id", str(args.environment), "--steps", str(steps)]
+    flags += ["--threads", str(args.threads)]
+    if args.until is None:
+        flags += ["--script", args.script]
+    else:
+        flags += ["--runs-dir", "runs"]
     command = [*python_of(SB3, args.sb3_python), str(HERE / "speed_sb3.py"), *flags]
     return Contender(SB3.name, command, SB3.pattern)
 
@@ -231,19 +284,24 @@ def run_command(
     folder: Path | str,
     variables: dict[str, str],
     limit: float = threading.TIMEOUT_MAX,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Ended:
     """Run a command in `folder` with these environment variables, for at most `limit` seconds.
 
-    At the limit it gets SIGTERM, which our scripts end on, and after GRACE seconds SIGKILL.
-    Raises OSError if it cannot be started.
+    At the limit, and as soon as it is `enough`, it gets SIGTERM, which our scripts end on, and
+    after GRACE seconds SIGKILL. Raises OSError if it cannot be started.
     """
     late = threading.Event()
     ended = threading.Event()
 
     def stop(process: subprocess.Popen) -> None:
-        if ended.wait(limit):
-            return
-        late.set()
+        deadline = time.monotonic() + limit
+        while not enough():
+            if time.monotonic() >= deadline:
+                late.set()
+                break
+            if ended.wait(POLL):
+                return
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)
         if not ended.wait(GRACE):
@@ -270,7 +328,18 @@ def run_command(
             signal_group(process.pid, signal.SIGKILL)
         output.seek(0)
         printed = output.read()
-    return Ended(process.returncode, printed, usage.ru_maxrss / 1024, late.is_set())
+    memory = usage.ru_maxrss / 1024
+    processor = usage.ru_utime + usage.ru_stime
+    return Ended(process.returncode, printed, memory, late.is_set(), processor)
+
+
+def variables_of(contender: Contender, threads: int, cuda: bool) -> dict[str, str]:
+    """The environment variables of a contender's process."""
+    variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    variables |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
+    if not cuda:
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return variables
 
 
 def attempt(
@@ -281,10 +350,7 @@ def attempt(
     limit: float = threading.TIMEOUT_MAX,
 ) -> Measurement:
     """Run the contender once in `folder`, for at most `limit` seconds. Raises Failed, OSError."""
-    variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    variables |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
-    if not cuda:
-        variables["CUDA_VISIBLE_DEVICES"] = ""
+    variables = variables_of(contender, threads, cuda)
     ended = run_command(contender.command, folder, variables, limit)
     speeds = re.findall(contender.pattern, ended.printed)
     if ended.late:
@@ -294,39 +360,160 @@ def attempt(
     return Measurement(float(speeds[-1].replace(",", "")), ended.memory)
 
 
+def race(contender: Contender, folder: str, args: Args, seed: int) -> Race:
+    """Run the contender once in `folder`, which is empty, until its score. Raises Failed."""
+    assert args.until is not None
+    watch = solved.Watch(Path(folder), args.until)
+    variables = variables_of(contender, args.threads, args.cuda)
+    variables["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder) / "compiled")  # by this run, anew
+    command = [*contender.command, "--seed", str(seed)]
+    started = time.time()
+    ended = run_command(command, folder, variables, enough=watch.look)
+    over = time.time()
+    watch.look()
+    if watch.solved is not None:
+        seconds = watch.solved.time - started
+        return Race(seed, seconds, ended.processor, watch.solved.step, reached=True)
+    if ended.exit_code != 0:
+        raise Failed(f"exit code {ended.exit_code}", ended.printed)
+    return Race(seed, over - started, ended.processor, watch.last_step, reached=False)
+
+
+def give_up(contender: Contender, failure: Failed) -> NoReturn:
+    """End the program with exit code 1 and what a contender that failed has printed last."""
+    print(failure.printed[-3000:], file=sys.stderr)
+    print(f"{contender.name} failed, {failure}", file=sys.stderr)
+    sys.exit(1)
+
+
 def measure(contender: Contender, folder: str, threads: int, cuda: bool = False) -> Measurement:
     """Run the contender once in `folder`; ends the program with exit code 1 if it fails."""
     try:
         return attempt(contender, folder, threads, cuda)
     except Failed as failure:
-        print(failure.printed[-3000:], file=sys.stderr)
-        print(f"{contender.name} failed, {failure}", file=sys.stderr)
-        sys.exit(1)
+        give_up(contender, failure)
 
 
-def spread(values: list[float], digits: int) -> str:
-    """Median and range."""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
+class Spread(NamedTuple):
+    """Median and range of several rounds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    def text(self, digits: int) -> str:
+        """What a table says of it."""
+        return (
+            f"{self.median:,.{digits}f} ({self.lowest:,.{digits}f} to {self.highest:,.{digits}f})"
+        )
 
 
-def table(results: dict[str, list[Measurement]], own: int) -> str:
-    """Markdown: speed, memory, and how many times as fast ours is, median (range) of rounds.
+def spread(values: list[float]) -> Spread:
+    """Median and range of some numbers."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+# The cells of a table: by contender, then by column.
+Cells = dict[str, dict[str, Spread]]
+
+
+def summary(results: dict[str, list[Measurement]], own: int) -> Cells:
+    """Speed, memory, and how many times as fast ours is: median and range of rounds.
 
     results: the rounds of each contender; the first `own` of them are ours.
     """
     ours = list(results)[:own]
-    header = ["", "steps per second", "peak memory, MiB", f"{ours[0]} is faster"]
-    header += [f"with {name.removeprefix(ours[0]).strip()}" for name in ours[1:]]
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    cells: Cells = {}
     for name, rounds in results.items():
         speeds = [one.speed for one in rounds]
-        cells = [name, spread(speeds, 0), spread([one.memory for one in rounds], 0)]
+        cells[name] = {SPEED: spread(speeds), MEMORY: spread([one.memory for one in rounds])}
+        if name in ours:
+            continue
         for mine in ours:
             ratios = [a.speed / b for a, b in zip(results[mine], speeds, strict=True)]
-            cells.append("" if name in ours else f"{spread(ratios, 2)} times")
+            flags = mine.removeprefix(ours[0]).strip()
+            column = f"with {flags}" if flags else f"{mine} is faster"
+            cells[name][column] = spread(ratios)
+    return cells
+
+
+def table(cells: Cells) -> str:
+    """Markdown of a summary, whose first row is ours."""
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    lines = [f"|  | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in cells.items():
+        texts = [name]
+        for column in columns:
+            if column not in row:
+                texts.append("")
+            elif column in (SPEED, MEMORY):
+                texts.append(row[column].text(digits=0))
+            else:
+                texts.append(f"{row[column].text(digits=2)} times")
+        lines.append(f"| {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
+def write_summary(cells: Cells, path: Path) -> None:
+    """CSV with a line for each cell."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["contender", "column", *Spread._fields])
+        for name, row in cells.items():
+            for column, cell in row.items():
+                digits = 0 if column in (SPEED, MEMORY) else 2
+                writer.writerow([name, column, *(f"{x:.{digits}f}" for x in cell)])
+
+
+def read_summary(path: Path) -> Cells:
+    """What write_summary wrote. Raises OSError, or KeyError or ValueError if it is another file."""
+    cells: Cells = {}
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            cell = Spread(*(float(row[field]) for field in Spread._fields))
+            cells.setdefault(row["contender"], {})[row["column"]] = cell
+    return cells
+
+
+def times_as_long(ours: list[Race], theirs: list[Race], clock: str) -> str:
+    """How many times as long they take, median of the rounds that ours ended at the score.
+
+    clock: the field of Race that counts. It is a lower bound where they never reached the score.
+    """
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.reached]
+    if not pairs:
+        return ""
+    median = statistics.median(getattr(b, clock) / getattr(a, clock) for a, b in pairs)
+    bound = "" if all(b.reached for _, b in pairs) else "at least "
+    return f"{bound}{median:.2f} times"
+
+
+def race_table(results: dict[str, list[Race]], own: int) -> str:
+    """Markdown: each run's seconds and steps until the score, and how much longer peers take.
+
+    results: the rounds of each contender; the first `own` of them are ours.
+    """
+    first = next(iter(results))
+    columns = [f"seed {one.seed}" for one in results[first]]
+    columns += [f"as long as {first}", "of the processor"]
+    lines = [f"|  | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for number, (name, races) in enumerate(results.items()):
+        cells = [name, *map(str, races)]
+        for clock in ("seconds", "processor"):
+            cells.append("" if number < own else times_as_long(results[first], races, clock))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def write_races(results: dict[str, list[Race]], task: str, score: float, path: Path) -> None:
+    """CSV with a line for each run."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["task", "score", "contender", *(field.name for field in fields(Race))])
+        for name, races in results.items():
+            for one in races:
+                times = (f"{one.seconds:.1f}", f"{one.processor:.1f}")
+                writer.writerow([task, score, name, one.seed, *times, one.steps, one.reached])
 
 
 def command_of(args: Args) -> str:
@@ -349,19 +536,26 @@ def command_of(args: Args) -> str:
 def note(args: Args) -> str:
     """How the table was made."""
     machine = f"{os.cpu_count()} CPU cores{' and a GPU' if args.cuda else ''}"
-    return (
-        f"{args.environment or 'Default environment'}, {args.steps:,} steps, {args.rounds} rounds "
-        f"in turn on {machine}, threads: {args.threads}; "
-        f"median (lowest to highest). Command: `{command_of(args)}`."
-    )
+    rounds = f"{args.rounds} round{'s' if args.rounds > 1 else ''}"
+    how = f"{rounds} in turn on {machine}, threads: {args.threads}"
+    steps = "default number of" if args.total_timesteps is None else f"{args.total_timesteps:,}"
+    what = f"{args.environment or 'Default environment'}, {steps} steps, {how}"
+    if args.until is None:
+        what += "; median (lowest to highest)"
+    else:
+        what += f"; until the mean return of 100 episodes was {args.until:g}"
+    return f"{what}. Command: `{command_of(args)}`."
 
 
-def main() -> None:
-    """Measure all contenders in turn and print the table."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
-    if args.rounds < 1 or args.steps < 5_000:
-        fail("--rounds must be at least 1 and --steps at least 5000")
-    listed = contenders(args)
+def write_results(args: Args, shown: str, write_csv: Callable[[Path], None]) -> None:
+    """The table as Markdown and as CSV beside it, if the user wants files."""
+    if args.out is not None:
+        args.out.write_text(f"{shown}\n\n{note(args)}\n")
+        write_csv(args.out.with_suffix(".csv"))
+
+
+def compare_speeds(args: Args, listed: list[Contender], own: int) -> str:
+    """Measures all contenders in turn and writes the table, which it returns."""
     results: dict[str, list[Measurement]] = {contender.name: [] for contender in listed}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds):
@@ -373,10 +567,44 @@ def main() -> None:
                     f"{measured.speed:8,.0f} steps/s {measured.memory:6,.0f} MiB",
                     flush=True,
                 )
-    shown = table(results, len(variants(PPO / args.script)))
-    print(f"\n{shown}")
-    if args.out is not None:
-        args.out.write_text(f"{shown}\n\n{note(args)}\n")
+    cells = summary(results, own)
+    shown = table(cells)
+    write_results(args, shown, lambda path: write_summary(cells, path))
+    return shown
+
+
+def compare_races(args: Args, listed: list[Contender], own: int) -> str:
+    """Trains all contenders in turn until the score; writes the table and returns it."""
+    assert args.until is not None
+    task, score = args.environment or args.script, args.until
+    results: dict[str, list[Race]] = {contender.name: [] for contender in listed}
+    shown = ""
+    for seed in range(1, args.rounds + 1):
+        for contender in listed:
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    one = race(contender, folder, args, seed)
+                except Failed as failure:
+                    give_up(contender, failure)
+            results[contender.name].append(one)
+            print(f"seed {seed} of {args.rounds}: {contender.name:36} {one}", flush=True)
+        # After each round: these take long.
+        shown = race_table(results, own)
+        write_results(args, shown, lambda path: write_races(results, task, score, path))
+    return shown
+
+
+def main() -> None:
+    """Measure all contenders in turn and print the table."""
+    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    if args.rounds < 1 or (args.steps is not None and args.steps < 5_000):
+        fail("--rounds must be at least 1 and --steps at least 5000")
+    if args.out is not None and not args.out.absolute().parent.is_dir():
+        fail(f"--out: there is no folder {args.out.parent}")
+    listed = contenders(args)
+    own = len(variants(PPO / args.script))
+    compare = compare_speeds if args.until is None else compare_races
+    print(f"\n{compare(args, listed, own)}")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
-"""Stable-Baselines3's PPO with the hyperparameters of a script: what speed.py runs beside it.
+"""Stable-Baselines3's PPO, with the hyperparameters of a script or its own: what speed.py runs.
 
     uv run --no-project --with-requirements benchmark/requirements/sb3.txt \\
         benchmark/speed_sb3.py --script ppo.py --env-id CartPole-v1 --steps 100000
 
 Trains on the CPU and prints the environment steps per second of its training loop: "SPS: 6000.0".
+With --runs-dir it writes the return of each episode as the scripts do, for TensorBoard.
 """
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 import tyro
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from torch.utils.tensorboard import SummaryWriter
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,30 @@ COUNTERPARTS = {
 
 @dataclass
 class Args:
-    script: Literal["ppo.py", "ppo_continuous_action.py"]  # whose hyperparameters to use
     env_id: str  # environment
     steps: int  # environment steps, rounded up to whole rollouts
+    script: Literal["ppo.py", "ppo_continuous_action.py"] | None = None  # hyperparameters; or SB3's
+    runs_dir: Path | None = None  # folder to write episodes to
     threads: int = 1  # CPU threads
     seed: int = 1  # of the environments, the weights and the sampling
+
+
+class EpisodeLog(BaseCallback):
+    """Writes the return of each episode that ends in training."""
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.writer = SummaryWriter(str(folder))
+
+    def _on_step(self) -> bool:
+        """Called after each step of the environments; training goes on."""
+        for info in self.locals["infos"]:
+            if "episode" in info:
+                episodic_return = info["episode"]["r"]
+                self.writer.add_scalar(
+                    "charts/episodic_return", episodic_return, self.num_timesteps
+                )
+        return True
 
 
 def make_envs(env_id: str, seed: int, given: Hyperparameters) -> VecEnv:
@@ -94,11 +117,16 @@ def main() -> None:
     """Train and print the speed."""
     args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
     torch.set_num_threads(args.threads)
-    given = COUNTERPARTS[args.script]
-    envs = make_envs(args.env_id, args.seed, given)
-    model = make_model(envs, args.seed, given)
+    if args.script is None:
+        envs = make_vec_env(args.env_id, seed=args.seed)
+        model = PPO("MlpPolicy", envs, seed=args.seed, device="cpu")
+    else:
+        given = COUNTERPARTS[args.script]
+        envs = make_envs(args.env_id, args.seed, given)
+        model = make_model(envs, args.seed, given)
+    log = None if args.runs_dir is None else EpisodeLog(args.runs_dir / "sb3")
     start = time.monotonic()
-    model.learn(args.steps)
+    model.learn(args.steps, callback=log)
     print("SPS:", model.num_timesteps / (time.monotonic() - start))
     envs.close()
 

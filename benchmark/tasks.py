@@ -26,6 +26,9 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
 
 
+BUSY = "another process is already running this task"  # why a task could not be started
+
+
 @dataclass(frozen=True)
 class Task:
     """One run: what a launcher hands to `run_task`, on this machine or on another one."""
@@ -188,7 +191,7 @@ def run_task(task: Task, children: Children) -> Result:
     started = time.monotonic()
     with open(task.log, "ab") as log:
         if not lock_log(log):
-            return Result("failed", "another process is already running this task")
+            return Result("failed", BUSY)
         folder, finished = find_run(task)
         if finished:
             return Result("skipped")

@@ -483,9 +483,12 @@ SCRIPT_FOR = {  # by space of actions
     "Box": "ppo_continuous_action.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
+# Packages whose version may matter to a score; those that are loaded are noted in args.json.
+SIMULATORS = ("ale_py", "envpool", "gymnax", "mujoco", "pettingzoo", "procgen")
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
 LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
+MOST_POINTS = 50  # that one `log` writes of episodes; where more have ended, some share a point
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
 
 
@@ -512,7 +515,8 @@ class Run:
         self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
-        self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
+        self.episodes: list[tuple[int, float, float]] = []  # new: step, return, length
+        self.saved_iteration = checkpoint.get("iteration", -1)  # of the last checkpoint
         self.total_steps = args.num_iterations * args.batch_size
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
         self.steps_per_second = 0.0
@@ -575,11 +579,11 @@ class Run:
     def log_episodes(self, rows: dict[str, Array], step: int) -> None:
         """Collects the episodes that ended in a rollout, whose last step is `step`."""
         over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
-        returns = np.asarray(rows["score"])
-        lengths = np.asarray(rows["length"])
-        for t, i in np.argwhere(over):
-            end = step - over.size + int(t + 1) * over.shape[1]
-            self.episodes.append((end, "", float(returns[t, i]), int(lengths[t, i])))
+        returns = np.asarray(rows["score"])[over]
+        lengths = np.asarray(rows["length"])[over]
+        t, _ = np.nonzero(over)
+        ends = step - over.size + (t + 1) * over.shape[1]
+        self.episodes += zip(ends.tolist(), returns.tolist(), lengths.tolist(), strict=True)
 
     def log(
         self, stats: dict[str, Array], explained_variance: float, learning_rate: float, step: int
@@ -603,8 +607,9 @@ class Run:
             self.steps_per_second = (step - first_step) / (now - first_time)
             metrics["charts/SPS"] = self.steps_per_second
         if self.episodes:  # two metrics that CleanRL's scripts in JAX have
-            metrics["charts/avg_episodic_return"] = float(np.mean([e[2] for e in self.episodes]))
-            metrics["charts/avg_episodic_length"] = float(np.mean([e[3] for e in self.episodes]))
+            _, mean_return, mean_length = np.mean(self.episodes, axis=0).tolist()
+            metrics["charts/avg_episodic_return"] = mean_return
+            metrics["charts/avg_episodic_length"] = mean_length
         self.write_episodes(step)
         self.write(metrics, step)
         if self.recent:
@@ -616,15 +621,19 @@ class Run:
             self.upload_films()
 
     def write_episodes(self, step: int) -> None:
-        """Writes the new episodes, each at the step that it ended in."""
-        for end, player, episodic_return, length in self.episodes:
-            metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
-            self.write({name + player: x for name, x in metrics.items()}, end)
-            self.recent.append([episodic_return, length])
-        if self.episodes:
-            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
-            self.write_histogram("charts/episodic_returns", returns, step)
-        self.recent = self.recent[-100:]
+        """Writes the new episodes, each at the step that it ended in; the means of neighbors, if
+        they are many.
+        """
+        if not self.episodes:
+            return
+        episodes = np.array(self.episodes)  # (number, 3)
+        for part in np.array_split(episodes, min(len(episodes), MOST_POINTS)):
+            end = int(part[-1, 0])
+            _, mean_return, mean_length = part.mean(0).tolist()
+            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
+            self.write(point, end)
+        self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
+        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []
 
     def upload_films(self) -> None:
@@ -676,13 +685,16 @@ def lock(folder: Path) -> None:
 
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
-    modules = (gym, np, jax, flax, optax)
+    device = setup_jax(args)
+    simulators = (sys.modules[name] for name in SIMULATORS if name in sys.modules)
+    modules = [gym, np, jax, flax, optax, *simulators]
+    versions = {module.__name__: getattr(module, "__version__", "?") for module in modules}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
         "args": asdict(args),
-        "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
-        "hardware": f"{os.cpu_count()} CPUs, {setup_jax(args)}",
+        "versions": versions | {"python": sys.version},
+        "hardware": f"{os.cpu_count()} CPUs, {device.device_kind}",
     }
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(SCRIPT, folder)
@@ -713,13 +725,27 @@ def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) ->
     """
     last = run.args.num_iterations
     every = run.args.checkpoint_every or last
-    due = iteration % every == 0 or iteration == last or run.exit_code
-    if not due:
+    passed = iteration // every > run.saved_iteration // every  # a multiple, perhaps by some more
+    if not (passed or iteration == last or run.exit_code):
         return False
+    save(run, learner, iteration, step)
+    run.saved_iteration = iteration
+    return True
+
+
+def save(
+    run: Run,
+    learner: dict[str, Any],
+    iteration: int,
+    step: int,
+    name: str = "checkpoint.pt",
+    **flags: Any,
+) -> None:
+    """Writes a checkpoint into the run's folder; `flags` are those in which it is not the run's."""
     state = {
         "script": SCRIPT.name,
-        "args": asdict(run.args),
-        **{name: named(tree) for name, tree in jax.device_get(learner).items()},
+        "args": asdict(run.args) | flags,
+        **{part: named(tree) for part, tree in jax.device_get(learner).items()},
         "iteration": iteration,
         "global_step": step,
         "recent": run.recent,
@@ -728,8 +754,7 @@ def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) ->
     aside = run.folder / "checkpoint.tmp"
     aside.write_bytes(serialization.msgpack_serialize(state))
     run.writer.flush()
-    os.replace(aside, run.folder / "checkpoint.pt")
-    return True
+    os.replace(aside, run.folder / name)
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
@@ -802,6 +827,10 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
+
+
+def check_device(args: Args) -> None:
+    """Refuses a device that is not there; others are set up before anything asks JAX for one."""
     try:
         setup_jax(args)
     except (IndexError, RuntimeError, ValueError) as error:  # no such device
@@ -841,6 +870,7 @@ def check(args: Args) -> None:
         folder = folder.parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    check_device(args)
     try:
         check_envs(args)
     except gym.error.Error as error:  # among others, that there is no such environment
@@ -871,7 +901,7 @@ def unfinished_run(args: Args) -> str | None:
 def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
     """The run's own flags, and over them those of the command line and of the machine at hand."""
     before = checkpoint["args"]
-    kept = {name: getattr(args, name) for name in MACHINE_FLAGS}
+    kept = {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
     folder = args.resume  # which --resume auto has found
     args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
     if args.env_id != before.env_id:

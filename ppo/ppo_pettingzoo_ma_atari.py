@@ -495,6 +495,8 @@ SCRIPT_FOR = {  # by space of actions
     "Box": "ppo_continuous_action.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
+# Packages whose version may matter to a score; those that are loaded are noted in args.json.
+SIMULATORS = ("ale_py", "envpool", "gymnax", "mujoco", "pettingzoo", "procgen")
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = (
     "cuda",
@@ -685,13 +687,17 @@ def lock(folder: Path) -> None:
 
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
-    modules = (gym, np, torch)
+    device = setup_torch(args)
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    simulators = (sys.modules[name] for name in SIMULATORS if name in sys.modules)
+    modules = [gym, np, torch, *simulators]
+    versions = {module.__name__: getattr(module, "__version__", "?") for module in modules}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
         "args": asdict(args),
-        "versions": {m.__name__: m.__version__ for m in modules} | {"python": sys.version},
-        "hardware": f"{os.cpu_count()} CPUs, {setup_torch(args)}",
+        "versions": versions | {"python": sys.version},
+        "hardware": f"{os.cpu_count()} CPUs, {device} {gpu}".strip(),
         "processes": args.batch_size // (args.num_envs * args.num_steps),
     }
     folder.mkdir(parents=True, exist_ok=True)

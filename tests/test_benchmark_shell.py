@@ -1,4 +1,4 @@
-"""The shell scripts of benchmark/: one call of the runner each."""
+"""The shell scripts of benchmark/: one call of the runner each, or of the search."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
 from sync import Collection
 
-OTHERS = {"ablation.sh", "gpu.sh"}  # these call programs of the same name
+OTHERS = {"ablation.sh", "gpu.sh", "tune.sh"}  # these call programs of the same name
 SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - OTHERS)
 # Notes its arguments, one a line, instead of running them.
 NOTE = """#!/bin/sh
@@ -19,7 +19,10 @@ printf '%s\\n' "$@" >> "$NOTED"
 
 @pytest.fixture
 def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A function that runs a script with flags and returns what follows `uv run` in it."""
+    """A function that runs a script with flags and returns what follows `uv run` in it.
+
+    That is one call of a program: the runner, if nothing else is said.
+    """
     noted = tmp_path / "noted.txt"
     uv = tmp_path / "uv"
     uv.write_text(NOTE)
@@ -28,13 +31,13 @@ def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NOTED", str(noted))
     monkeypatch.chdir(BENCHMARK.parent)
 
-    def run(script: str, *flags: str) -> list[str]:
+    def run(script: str, *flags: str, program: str = "benchmark/run.py") -> list[str]:
         noted.unlink(missing_ok=True)
         words = ["bash", str(BENCHMARK / script), *flags]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout == done.stderr == ""
         uv_run, *words = noted.read_text().splitlines()
-        assert uv_run == "run" and words.count("benchmark/run.py") == 1, "one call"
+        assert uv_run == "run" and words.count(program) == 1, "one call"
         return words
 
     return run
@@ -84,3 +87,18 @@ def test_each_game_of_self_play_gets_its_league(handed_over):
     folder = "runs/benchmark/ppo_pettingzoo_ma_atari"
     assert league[:4] == ["uv", "run", "ppo/league.py", f"{folder}/pong_v3__*"]
     assert league[4:] == ["--checkpoints", "5", "--out", f"{folder}/league_pong_v3"]
+
+
+def test_dry_run_of_the_search_tells_its_space_and_its_runs(handed_over, tmp_path):
+    flags = ("--study", str(tmp_path / "study"), "--dry-run")
+    words = handed_over("tune.sh", *flags, program="benchmark/tune.py")[1:]
+    done = run_program("tune.py", *words)
+    assert done.returncode == 0 and done.stderr == ""
+    space = [line for line in done.stdout.splitlines() if line.startswith("# ")]
+    runs = [line for line in done.stdout.splitlines() if not line.startswith("# ")]
+    assert any(line.startswith("# learning-rate: FloatDistribution") for line in space)
+    pattern = (
+        r"uv run ppo/ppo\.py .*--env-id (CartPole|Acrobot)-v1 --seed 1 --runs-dir \S+/study/.*"
+    )
+    assert len(runs) == 2 and all(re.fullmatch(pattern, line) for line in runs)
+    assert not (tmp_path / "study").exists()

@@ -6,14 +6,20 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import solved
 import speed_sb3
 import tyro
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program, load_script, train
 from sync import Collection
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 speed = load_program("speed.py")
 
@@ -136,7 +142,7 @@ def test_ratios_are_formed_within_a_round():
     speeds = {"ppo.py": (2000, 1000, 1800), "ppo.py --compile": (4000, 2000, 3600)}
     speeds["Peer"] = (1000, 500, 900)
     results = {name: [speed.Measurement(x, 800.0) for x in row] for name, row in speeds.items()}
-    header, _, ours, _, peer = speed.table(results, 2).splitlines()
+    header, _, ours, _, peer = speed.table(speed.summary(results, 2)).splitlines()
     assert header == (
         "|  | steps per second | peak memory, MiB | ppo.py is faster | with --compile |"
     )
@@ -151,6 +157,7 @@ def test_ratios_are_formed_within_a_round():
         ("--script ppo.py --threads 1 --sb3", ""),
         ("--env-id Acrobot-v1 --no-sb3", "--env-id Acrobot-v1 --no-sb3"),
         ("--cuda --steps 6000 --rounds 2", "--steps 6000 --rounds 2 --cuda"),
+        ("--until 475 --rounds 3", "--until 475.0 --rounds 3"),
         ("--cleanrl /a --cleanrl-python /b", "--cleanrl CLONE --cleanrl-python ITS_PYTHON"),
         ("--leanrl /a --leanrl-python /b", "--leanrl CLONE --leanrl-python ITS_PYTHON"),
         (
@@ -168,7 +175,7 @@ def test_the_recorded_command_has_all_that_was_given_but_no_paths(given, recorde
 def test_the_recorded_command_knows_every_field():
     """Each of them by a value that is not its default; all but paths come back."""
     given = {"script": "ppo_atari.py", "env_id": "A v0", "steps": 9000, "rounds": 7, "threads": 3}
-    given |= {"cuda": True, "sb3": False}
+    given |= {"cuda": True, "sb3": False, "until": 18.0}
     paths = {field.name for field in dataclasses.fields(speed.Args)} - given.keys()
     args = speed.Args(**given, **dict.fromkeys(paths, Path("/somewhere")))
     words = shlex.split(speed.command_of(args))
@@ -181,6 +188,8 @@ def test_the_recorded_command_knows_every_field():
     ("flags", "message"),
     [
         (("--rounds", "0"), "--rounds must be at least 1"),
+        (("--steps", "100"), "--rounds must be at least 1 and --steps at least 5000"),
+        (("--until", "475", "--out", "nowhere/x.md"), "--out: there is no folder nowhere"),
         (("--script", "nothing.py"), "there is no "),
         (("--cleanrl", "nowhere"), "there is no "),
         (("--ppo-python", "no-such-python"), "there is no interpreter no-such-python"),
@@ -191,3 +200,143 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"speed.py: {message}")
     assert done.stderr.count("\n") == 1
+
+
+# ------ until a score ------
+class Episodes:
+    """An event file that grows: an episode a second, of 10 environment steps each."""
+
+    def __init__(self, folder: Path):
+        self.writer = EventFileWriter(str(folder))
+        self.count = 0
+
+    def add(self, *returns: float) -> None:
+        for episodic_return in returns:
+            self.count += 1
+            value = Summary.Value(tag=solved.RETURN, simple_value=episodic_return)
+            event = Event(wall_time=1000 + self.count, step=10 * self.count)
+            event.summary.CopyFrom(Summary(value=[value]))
+            self.writer.add_event(event)
+        self.writer.flush()
+
+
+def test_the_mean_of_the_last_hundred_episodes_counts(tmp_path):
+    """After 150 bad episodes the 60th good one makes the mean 0.6 of the good ones' return."""
+    watch = solved.Watch(tmp_path, 60.0)
+    assert not watch.look(), "no file yet"
+    episodes = Episodes(tmp_path / "run")
+    episodes.add(*[0.0] * 150, *[100.0] * 59)
+    assert not watch.look() and watch.last_step == 2090
+    episodes.add(100.0, *[0.0] * 50)
+    assert watch.look() and watch.solved == solved.Moment(1210.0, 2100)
+    assert watch.look() and watch.solved == solved.Moment(1210.0, 2100), "the first time counts"
+
+
+def test_fewer_than_a_hundred_episodes_do_not_count(tmp_path):
+    watch = solved.Watch(tmp_path, 1.0)
+    episodes = Episodes(tmp_path)
+    episodes.add(*[100.0] * 99)
+    assert not watch.look()
+    episodes.add(100.0)
+    assert watch.look() and watch.solved == solved.Moment(1100.0, 1000)
+
+
+def test_a_record_that_is_half_written_is_read_when_it_is_whole(tmp_path):
+    Episodes(tmp_path / "whole").add(*[5.0] * 100)
+    (written,) = (tmp_path / "whole").iterdir()
+    content = written.read_bytes()
+    (tmp_path / "growing").mkdir()
+    watch = solved.Watch(tmp_path / "growing", 5.0)
+    with open(tmp_path / "growing" / written.name, "wb", buffering=0) as file:
+        for begin in range(0, len(content), 999):
+            assert not watch.look()
+            file.write(content[begin : begin + 999])
+    assert watch.look() and watch.solved == solved.Moment(1100.0, 1000)
+
+
+RACE = """
+import os, sys, time
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+assert sys.argv[1:] == ["--seed", "2"]
+assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(os.getcwd()), "empty for each run"
+writer = EventFileWriter("runs/any")
+summary = Summary(value=[Summary.Value(tag="charts/episodic_return", simple_value=7.0)])
+for step in range(100):
+    writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+writer.flush()
+time.sleep(SECONDS)
+"""
+
+
+def racer(program: str) -> Any:
+    return speed.Contender("x", [sys.executable, "-c", program], "")
+
+
+def test_a_run_is_stopped_at_its_score(tmp_path):
+    started = time.monotonic()
+    one = speed.race(racer(RACE.replace("SECONDS", "60")), str(tmp_path), speed.Args(until=7.0), 2)
+    assert one.reached and (one.seed, one.steps) == (2, 99)
+    assert one.processor > 0 and 0 < one.seconds <= time.monotonic() - started < 59
+
+
+def test_a_run_that_ends_without_its_score(tmp_path):
+    one = speed.race(racer(RACE.replace("SECONDS", "0")), str(tmp_path), speed.Args(until=7.5), 2)
+    assert not one.reached and one.steps == 99 and one.seconds > 0
+    with pytest.raises(speed.Failed, match="exit code 3"):
+        speed.race(racer("exit(3)"), str(tmp_path), speed.Args(until=7.5), 2)
+
+
+def races(*rounds: tuple[float, float, int, bool]) -> list[Any]:
+    return [speed.Race(seed, *one) for seed, one in enumerate(rounds, start=1)]
+
+
+def test_the_table_of_times_until_a_score(tmp_path):
+    """Ours fails seed 3, so that round is not compared; the peer's seed 2 is a lower bound."""
+    results = {
+        "ppo.py": races((10, 5, 100_000, True), (20, 5, 90_000, True), (30, 9, 500_000, False)),
+        "ppo.py --compile": races((9, 8, 1000, True), (9, 8, 1000, True), (9, 8, 1000, True)),
+        "Peer": races((20, 20, 110_000, True), (80, 30, 500_000, False), (1, 1, 1000, True)),
+    }
+    header, _, ours, compiled, peer = speed.race_table(results, 2).splitlines()
+    assert header == "|  | seed 1 | seed 2 | seed 3 | as long as ppo.py | of the processor |"
+    assert ours.endswith("| not reached: 30 s (9 s of the processor), 500k steps |  |  |")
+    assert compiled.endswith(" 1k steps |  |  |")
+    assert peer.endswith("| at least 3.00 times | at least 5.00 times |")
+    speed.write_races(results, "CartPole-v1", 475.0, tmp_path / "races.csv")
+    lines = (tmp_path / "races.csv").read_text().splitlines()
+    assert lines[0] == "task,score,contender,seed,seconds,processor,steps,reached"
+    assert lines[1] == "CartPole-v1,475.0,ppo.py,1,10.0,5.0,100000,True" and len(lines) == 10
+
+
+def test_until_a_score_all_have_their_own_defaults(tmp_path):
+    """Hyperparameters and steps are each one's own; SB3 has no number of steps, and gets ours."""
+    script = tmp_path / "cleanrl" / "ppo.py"
+    script.parent.mkdir()
+    script.touch()
+    listed = speed.contenders(speed.Args(until=475.0, cleanrl=tmp_path))
+    *others, sb3 = [contender.command for contender in listed]
+    assert all("--total-timesteps" not in command for command in others)
+    assert sb3[sb3.index("--steps") + 1] == str(load_script("ppo.py").Args().total_timesteps)
+    assert "--script" not in sb3 and sb3[sb3.index("--runs-dir") + 1] == "runs"
+
+
+def test_sb3_writes_its_episodes(tmp_path):
+    flags = ["--env-id", "CartPole-v1", "--steps", "2048", "--runs-dir", str(tmp_path)]
+    assert run_program("speed_sb3.py", *flags).returncode is None
+    watch = solved.Watch(tmp_path, 1e9)
+    watch.look()
+    assert len(watch.returns) > 20 and sum(watch.returns) <= 2048 and watch.last_step <= 2048
+
+
+# ------ the published tables ------
+TABLES = sorted((BENCHMARK.parent / "docs" / "results").glob("speed*.csv"))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_published_tables_are_those_of_their_csv(path, tmp_path):
+    cells = speed.read_summary(path)
+    assert path.with_suffix(".md").read_text().startswith(f"{speed.table(cells)}\n\n")
+    speed.write_summary(cells, tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == path.read_text()

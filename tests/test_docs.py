@@ -83,6 +83,8 @@ def test_the_built_pages(tmp_path: Path):
     page = (tmp_path / "ppo.html").read_text()
     assert 'src="results/ppo.png"' in page and "openai/baselines</th>" in page
     assert "--8&lt;--" not in page and "--8<--" not in page
+    reading = (tmp_path / "read-ppo.html").read_text()
+    assert reading.count("<math") > 40 and "arithmatex" not in reading
 
 
 def test_links_of_the_readme_exist():
@@ -95,6 +97,25 @@ def test_links_of_the_readme_exist():
             headings = re.findall(r"^#+ (.*)$", (ROOT / url.path).read_text(), re.MULTILINE)
             slugs = [re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings]
             assert url.fragment in slugs, f"{url.path}#{url.fragment}"
+
+
+def misspelled(*paths: str | Path) -> str:
+    """What codespell says about files and folders, as pyproject.toml asks it."""
+    pytest.importorskip("codespell_lib", reason="needs the extra `dev`")
+    command = [sys.executable, "-m", "codespell_lib", *map(str, paths)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.stdout + result.stderr
+
+
+def test_words_are_spelled_as_usual():
+    pages = ["README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs"]
+    assert misspelled(*pages, "ppo", "benchmark", "tools", "tests") == ""
+
+
+def test_a_misspelled_word_is_noticed(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("They reci" + "eve the reward.\n")
+    assert "==> receive" in misspelled(page)
 
 
 def test_the_readmes_test_command_is_what_ci_runs():

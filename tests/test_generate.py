@@ -19,19 +19,21 @@ def compute_gae(rewards):
     return rewards
 """
 CHILD = SCRIPT.replace("1e-3", "1e-4")
+NOTES = "## Args\nSmaller steps.\n"
 BLOCK = "<!-- begin flags ppo.py -->\n<!-- end -->\n"
 
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Collection:
-    """Two scripts, and a page with a block; everything is generated."""
+    """Two scripts, notes of their diff, and a page with a block; everything is generated."""
     rows = {"ppo.py": Script(None, None), "ppo_a.py": Script("ppo.py", (1, 1))}
-    for folder in ("ppo", "tools", "docs"):
-        (tmp_path / folder).mkdir()
+    for folder in ("ppo", "tools", "docs/notes"):
+        (tmp_path / folder).mkdir(parents=True)
     result = Collection(tmp_path, rows, ())
     result.path("ppo.py").write_text(SCRIPT)
     result.path("ppo_a.py").write_text(CHILD)
     (tmp_path / "docs" / "ppo.md").write_text(BLOCK)
+    (tmp_path / "docs" / "notes" / "ppo_a.md").write_text(NOTES)
     result.accept("ppo_a.py", [])
     assert main([], result) == 0
     return result
@@ -50,7 +52,7 @@ def test_what_is_generated(collection: Collection):
     docs = collection.root / "docs"
     files = {str(path.relative_to(docs)) for path in docs.rglob("*.*")}
     pages = {"ppo.md", "details.md", "source/ppo.md", "source/ppo_a.md"}
-    assert files == pages | {"diffs/ppo_a.diff"}
+    assert files == pages | {"diffs/ppo_a.diff", "diffs/ppo_a.md", "notes/ppo_a.md"}
     assert "| `--lr` | `1e-3` | step size |" in (docs / "ppo.md").read_text()
     assert stale(collection) == []
 
@@ -64,7 +66,9 @@ def test_stale_missing_and_left_over_files(
     (docs / "source" / "ppo.md").unlink()
     (docs / "diffs" / "ppo_gone.diff").write_text("")
     (docs / "source" / "ppo_gone.md").write_text("")
-    names = ["details.md", "diffs/ppo_gone.diff", "ppo.md", "source/ppo.md", "source/ppo_gone.md"]
+    (docs / "read-ppo_gone.md").write_text("")
+    names = ["details.md", "diffs/ppo_gone.diff", "ppo.md", "read-ppo_gone.md"]
+    names += ["source/ppo.md", "source/ppo_gone.md"]
     capsys.readouterr()
     assert main(["--check"], collection) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -82,6 +86,23 @@ def test_drift_is_refused(collection: Collection, capsys: pytest.CaptureFixture[
     assert main([], collection) == 1
     assert "ppo/ppo_a.py: `compute_gae` differs" in capsys.readouterr().out
     assert diff.read_text() == old
+
+
+def test_a_hunk_without_a_note_is_refused(
+    collection: Collection, capsys: pytest.CaptureFixture[str]
+):
+    notes = collection.root / "docs" / "notes"
+    (notes / "ppo_a.md").unlink()
+    (notes / "ppo_gone.md").write_text(NOTES)
+    (collection.root / "docs" / "details.md").write_text("stale")
+    capsys.readouterr()
+    assert main([], collection) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "docs/notes/ppo_a.md: no note for the hunk of `Args` that has: "
+        "lr: float = 1e-3  # step size",
+        "docs/notes/ppo_gone.md: there is no such script",
+    ]
+    assert (collection.root / "docs" / "details.md").read_text() == "stale"
 
 
 def test_a_block_that_cannot_be_filled_is_told(

@@ -3,7 +3,6 @@
 import ast
 import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from family import FAMILY, PROGRAMS
@@ -19,15 +18,23 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
-PARTS = ("console", "run_folders", "slurm", "tasks")  # of programs in benchmark/, without headers
+PARTS = (
+    "console",
+    "run_folders",
+    "slurm",
+    "solved",
+    "tasks",
+)  # of programs in benchmark/, without headers
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
 OTHERS |= {
     path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
 }
+OTHERS |= {"tools/figures.py": ("benchmark",)}
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
+MODULES |= {"playground": "mujoco_playground"}
 
 
 def requirements(lines: list[str]) -> set[str]:
@@ -86,14 +93,19 @@ def modules(lines: list[str]) -> set[str]:
 
 
 def all_imports(path: str) -> set[str]:
-    """The modules that a file imports, itself and by what stands beside it in benchmark/."""
+    """The modules that a file imports, itself and by the parts of benchmark/ and tools/ it uses."""
     found, pending = set(), {path}
-    beside = {Path(name).stem for name in BENCHMARKS} if path in BENCHMARKS else set()
+    ours = {
+        file.stem: file
+        for folder in ("benchmark", "tools")
+        for file in (ROOT / folder).glob("*.py")
+    }
+    beside = ours if path in BENCHMARKS else {}
     while pending:
         names = imports(pending.pop())
-        pending |= {f"benchmark/{name}.py" for name in (names & beside) - found}
+        pending |= {str(beside[name].relative_to(ROOT)) for name in names & beside.keys() - found}
         found |= names
-    return found - beside
+    return found - beside.keys()
 
 
 @pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])

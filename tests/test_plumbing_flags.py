@@ -85,6 +85,17 @@ VARIANTS: dict[str, dict[str, object]] = {
     },
     "ppo_atari_envpool_xla_jax.py": ENVPOOL,
     "ppo_atari_envpool_xla_jax_scan.py": ENVPOOL,
+    # It has none with MJX: all but task, steps and robots is as in ppo_continuous_action.py.
+    "ppo_continuous_action_mjx.py": {
+        "env_id": "CheetahRun",
+        "total_timesteps": 10_000_000,
+        "learning_rate": 3e-4,
+        "num_envs": 0,
+        "num_steps": 32,
+        "num_minibatches": 32,
+        "update_epochs": 10,
+        "ent_coef": 0.0,
+    },
 }
 
 SMALL = ("ppo.py", "ppo_continuous_action.py", "ppo_multidiscrete.py", "ppo_multidiscrete_mask.py")

@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +91,20 @@ def test_folder_of_a_finished_run() -> None:
     assert saved["global_step"] == 2048
     assert same(saved, checkpoint(run.folder, "agent.pt"))
     assert_curves_are_whole(run.folder)
+
+
+def test_versions_of_loaded_simulators_are_noted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mujoco: Any = SimpleNamespace(__name__="mujoco", __version__="3.17")
+    monkeypatch.setitem(sys.modules, "mujoco", mujoco)
+    monkeypatch.delitem(sys.modules, "envpool", raising=False)
+    script = load_script("ppo.py")
+    script.describe_run(script.Args(device="cpu"), tmp_path)
+    about = json.loads((tmp_path / "args.json").read_text())
+    assert about["versions"]["mujoco"] == "3.17"
+    assert "envpool" not in about["versions"]
+    assert about["hardware"] == f"{os.cpu_count()} CPUs, cpu"
 
 
 def test_args_json_says_how_the_run_was_made() -> None:

@@ -2,7 +2,8 @@
 
 A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
 tools/generate.py` writes it. Kinds: `flags ppo.py`, the flags of a script, its own ones first;
-`table results/ppo.md`, the first table of a file in docs/ that a benchmark wrote.
+`table results/ppo.md`, the first table of a file in docs/ that a benchmark wrote;
+`scripts index.md` and `scores index.md`, see home.py.
 """
 
 import ast
@@ -11,6 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import home
 from family import FAMILY
 from sync import Collection
 
@@ -109,6 +111,10 @@ def content(root: Path, kind: str, name: str) -> str:
         return flags_section((root / "ppo" / name).read_text(), parent, parent_source)
     if kind == "table":
         return first_table((root / "docs" / name).read_text())
+    if kind == "scripts":
+        return home.scripts_table(Collection(root), name)
+    if kind == "scores":
+        return home.scores_table(Collection(root))
     raise ValueError("no such kind of block")
 
 

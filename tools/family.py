@@ -61,6 +61,14 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
+    # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
+    # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
+    "ppo_continuous_action_mjx.py": Script(
+        "ppo_atari_envpool_xla_jax_scan.py",
+        (139, 252),
+        extras=("jax", "mjx"),
+        without=frozenset({"torch"}),
+    ),
 }
 
 # Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.

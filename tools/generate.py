@@ -1,10 +1,11 @@
-"""Bring all that is generated up to date: golden diffs, details, effects, source pages, blocks.
+"""Bring all that is generated up to date: diffs, notes, details, effects, source, reading, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
 
 Both refuse, with exit code 1 and a line per problem, while the scripts are out of sync: a unit that
-changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away.
+changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away. So
+they do while a hunk of a diff has no note, or a note no hunk (tools/notes.py).
 """
 
 import argparse
@@ -14,29 +15,33 @@ from pathlib import Path
 import ablations
 import blocks
 import details
+import notes
+import reading
 from sync import Collection
 
 # All these files are generated; those that nothing generates any more are left over.
-PATTERNS = ("docs/diffs/*.diff", "docs/source/*.md")
+PATTERNS = ("docs/diffs/*", "docs/source/*.md", "docs/read-*.md")
 
 
 def generated(collection: Collection) -> dict[Path, str]:
     """Path and text of every generated file.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
     return (
         blocks.pages(collection)
         | details.pages(collection, ablations.sentences(collection))
         | ablations.pages(collection)
+        | reading.pages(collection)
         | collection.golden_diffs()
+        | notes.pages(collection)
     )
 
 
 def stale_files(collection: Collection) -> dict[Path, str | None]:
     """Files that are missing, out of date or left over, and what they must be; None: deleted.
 
-    Raises ValueError if a block of a page cannot be filled.
+    Raises ValueError if a block of a page cannot be filled, or if an explanation does not fit.
     """
     stale: dict[Path, str | None] = {}
     wanted = generated(collection)
@@ -68,7 +73,7 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     args = parser.parse_args(argv)
     collection = collection or Collection()
     try:
-        problems = collection.check()
+        problems = collection.check() or notes.check(collection)
         stale = {} if problems else stale_files(collection)
     except (OSError, ValueError) as error:
         problems, stale = [str(error)], {}

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 from family import FAMILY, PROGRAMS, Script
@@ -179,6 +180,7 @@ def body(source: str) -> tuple[int, list[str]]:
     return first, split_lines(source)[first - 1 :]
 
 
+@cache
 def diff_size(parent_source: str, child_source: str) -> tuple[int, int]:
     """How many lines a golden diff removes and adds."""
     a, b = body(parent_source)[1], body(child_source)[1]

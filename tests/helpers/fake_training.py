@@ -1,13 +1,16 @@
 """Stands in for a training script: keeps the contract of a run folder and learns nothing.
 
-What it does depends on the environment's name: Fail fails, Slow trains until it is stopped, Deaf
-trains on whatever signals come, Dishonest exits with 0 but leaves no agent. A file `let-go` beside
-the script makes Fail, Slow and Deaf end well, and so does --resume.
+What it does depends on the environment's name, or on the learning rate, which may be a word: Fail
+fails, Refuse calls its flags wrong, Slow trains until it is stopped, Deaf trains on whatever
+signals come, Dies is killed, Dishonest exits with 0 but leaves no agent. A file `let-go` beside the
+script makes Fail, Slow and Deaf end well, and so does --resume. A file `events-<learning rate>` is
+what it logs.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -30,9 +33,13 @@ def create_folder(args: argparse.Namespace) -> Path:
     name = f"{args.env_id.replace('/', '-')}__fake__{args.seed}__{time.time_ns()}"
     folder = Path(args.runs_dir) / name
     folder.mkdir(parents=True)
-    facts = {"script": HERE.name, "argv": sys.argv[1:], "args": {"env_id": args.env_id}}
+    own = {"env_id": args.env_id, "seed": int(args.seed), "total_timesteps": 1000}
+    facts = {"script": HERE.name, "argv": sys.argv[1:], "args": own, "versions": {}}
     (folder / "args.json").write_text(json.dumps(facts))
     (folder / HERE.name).write_bytes(HERE.read_bytes())
+    events = HERE.with_name(f"events-{args.learning_rate}")
+    if events.exists():
+        shutil.copy(events, folder / "events.out.tfevents.1")
     return folder
 
 
@@ -52,6 +59,10 @@ def train_until_stopped(folder: Path, deaf: bool) -> None:
 def main() -> None:
     """Plays the part."""
     args = parse()
+    rate = args.learning_rate or ""
+    if rate.startswith("Refuse"):
+        print("fake.py: such flags cannot work", file=sys.stderr)
+        sys.exit(2)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _frame: SIGNALS.append(received))
     if args.resume:
@@ -60,17 +71,24 @@ def main() -> None:
     else:
         folder = create_folder(args)
         env_id = args.env_id
+
+    def acts(*words: str) -> bool:
+        """Whether the environment or the learning rate begins with one of the words."""
+        return env_id.startswith(words) or rate.startswith(words)
+
     (folder / "checkpoint.pt").touch()
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
     with open(folder / "starts.txt", "a") as file:
         print(*sys.argv[1:], f"OMP={threads}", file=file)
     print(" 42%  42.0 steps  1.00 steps/s  00:58 left, return 7.0, length 7", flush=True)
-    if env_id.startswith("Fail") and not HERE.with_name("let-go").exists():
+    if acts("Fail") and not HERE.with_name("let-go").exists():
         print("\n".join(f"line {n}" for n in range(50)))
         sys.exit("RuntimeError: the loss is not finite")
-    if env_id.startswith(("Slow", "Deaf")) and not args.resume:
-        train_until_stopped(folder, deaf=env_id.startswith("Deaf"))
-    if not env_id.startswith("Dishonest"):
+    if acts("Dies"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if acts("Slow", "Deaf") and not args.resume:
+        train_until_stopped(folder, deaf=acts("Deaf"))
+    if not acts("Dishonest"):
         (folder / "agent.pt").touch()
 
 

@@ -1,0 +1,972 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "cloudpickle>=3",
+#     "matplotlib>=3.9",
+#     "numpy>=2",
+#     "optuna>=5",
+#     "pillow>=10",
+#     "scipy>=1.13",
+#     "submitit>=1.5",
+#     "tensorboard>=2.19",
+#     "tyro>=0.9.20",
+# ]
+# [tool.uv]
+# exclude-newer = "2026-11-20T00:00:00Z"
+# ///
+"""Search for flags with which a script learns better, on several environments at once.
+
+    uv run benchmark/tune.py --command "uv run ppo/ppo.py --total-timesteps 100000" \\
+        --target-scores CartPole-v1=0:500 Acrobot-v1=-500:0 --space learning-rate=log:3e-4:3e-3 \\
+        num-steps=32,64,128 --trials 30 --workers 2 --check-seeds 5
+    benchmark/tune.sh                                   the example of docs/search.md
+
+A search space is one word for each flag:
+    num-steps=32,64,128            one of these
+    norm-adv=yes,no                with the flag, --norm-adv, or without, --no-norm-adv
+    update-epochs=int:1:10         a whole number, both ends included
+    gae-lambda=0.9:1.0             a number
+    learning-rate=log:1e-4:1e-2    a number, tried as often below 1e-3 as above
+
+A trial is one run for each environment and seed, and its score is the mean of theirs. With
+ENV_ID=LOW:HIGH a score of LOW counts 0 and HIGH counts 1, and it goes on beyond. LOW is what a
+random policy gets, HIGH what is good; LOW may be the larger one, where less is better.
+
+Optuna draws the flags. The first to run are the command's own, without any of the space. A trial
+that is worse than most others were at the same place ends early, by what its TensorBoard files say.
+One whose flags the script refuses with exit code 2, say minibatches that do not divide the batch,
+does not count.
+
+The same call again does what is left: the search is in STUDY/study.db, unfinished runs are resumed.
+Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for
+bad input, 130 after Ctrl-C, 143 after SIGTERM.
+"""
+
+import csv
+import hashlib
+import json
+import math
+import os
+import shlex
+import signal
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+import plot
+import run
+import run_folders
+import tyro
+from console import Progress, Signals, clock, last_output
+from matplotlib.ticker import LogLocator, NullFormatter
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+from run import OWN_FLAGS, fail
+from scipy import stats
+from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
+
+PLACES = 10  # of each run, at which trials are compared
+WARM_UP = 2  # places at the beginning of a trial: too early to tell
+STARTUP = 5  # finished trials before one may end early
+DRAWS = 30  # of flags that have been drawn before, until the search gives up
+PATIENCE = 10  # trials in a row that fail or are refused, before the search gives up
+GRACE = 30.0  # seconds in which a run that is not needed any more may end by itself
+READING = 0.05  # most of the time that is spent on reading events
+IMPORTANCE_FROM = 10  # finished trials, below which importance is a guess
+CHECK_SEED = 1001  # the first seed of the check: far from those that the search has seen
+SHOWN = 5  # best trials in the table
+SQLITE = b"SQLite format 3"  # how a file of SQLite begins
+REFUSED = "refused"  # attribute of a trial that the script did not want to run: why
+DOUBLE = "double"  # attribute of a trial that was not run: another one has the same flags
+
+
+@dataclass
+class Args:
+    command: str  # how the script is run, with the flags that all runs share
+    target_scores: tuple[str, ...]  # ENV_ID=LOW:HIGH; of one environment alone just ENV_ID
+    space: tuple[str, ...]  # the flags to search, see above
+    study: Path = Path("runs/tune")  # folder of the search: study.db, trials.csv, all runs
+    trials: int = 30  # in all, those of earlier calls included
+    workers: int = 1  # trials at a time, each of them one run at a time
+    num_seeds: int = 1  # runs of each environment in a trial
+    start_seed: int = 1  # the first seed; the others follow it
+    score: Literal["final", "curve"] = "final"  # of the last 100 episodes, or mean over all steps
+    metric: str | None = None  # TensorBoard name of what is scored; the script's own if not given
+    prune_below: int = 40  # end trials below this percentile of the others at a place; 0: none
+    minutes: float = math.inf  # a run that takes longer is ended, and its trial failed
+    env_flags: tuple[str, ...] = ()  # "ENV_ID=FLAGS": more flags, for the runs of one environment
+    check_seeds: int = 0  # fresh seeds to compare the best flags with the command's own
+    plot: Path | None = None  # folder for the picture and the table of the search
+    seed: int = 1  # of Optuna's sampler
+    dry_run: bool = False  # print what would be searched, and run nothing
+
+
+# ------ what is searched, and how it is scored ------
+
+
+@dataclass(frozen=True)
+class Target:
+    """The scores of an environment that count 0 and 1."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def normalized(self, score: Any) -> Any:
+        """Where a score, or an array of them, is between low (0) and high (1), or beyond them."""
+        return (score - self.low) / (self.high - self.low)
+
+
+def numbers(words: list[str]) -> list[float]:
+    """The words as finite numbers; ValueError if one of them is not."""
+    found = [float(word) for word in words]
+    if not all(map(math.isfinite, found)):
+        raise ValueError("not a finite number")
+    return found
+
+
+def parse_targets(given: tuple[str, ...]) -> dict[str, Target]:
+    """--target-scores by environment; fails if they do not make scores comparable."""
+    targets: dict[str, Target] = {}
+    for text in given:
+        env_id, _, bounds = text.rpartition("=") if "=" in text else (text, "", "0:1")
+        if env_id in targets:
+            fail(f"--target-scores names {env_id} twice")
+        if "=" not in text and len(given) > 1:
+            fail(f"--target-scores: {text} needs =LOW:HIGH, to be averaged with the others")
+        try:
+            low, high = numbers(bounds.split(":"))
+        except ValueError:
+            fail(f"--target-scores: {text} is not of the form ENV_ID=LOW:HIGH")
+        if low == high or not env_id:
+            fail(f"--target-scores: {text} is not of the form ENV_ID=LOW:HIGH")
+        targets[env_id] = Target(low, high)
+    return targets
+
+
+def parse_distribution(text: str) -> BaseDistribution:
+    """What follows a flag's name in --space; ValueError if it is none of the forms."""
+    kind, *bounds = text.split(":")
+    if not bounds:
+        choices = text.split(",")
+        if len(choices) < 2 or not all(choices) or len(set(choices)) < len(choices):
+            raise ValueError("there is no choice")
+        return CategoricalDistribution(choices)
+    if kind not in ("int", "log"):
+        bounds = [kind, *bounds]
+    low, high = numbers(bounds)
+    if low >= high:
+        raise ValueError("there is no choice")
+    if kind == "int":
+        return IntDistribution(int(bounds[0]), int(bounds[1]))
+    return FloatDistribution(low, high, log=kind == "log")
+
+
+def parse_space(given: tuple[str, ...]) -> dict[str, BaseDistribution]:
+    """--space by name of the flag; fails if a word of it is no flag with its values."""
+    space: dict[str, BaseDistribution] = {}
+    for text in given:
+        flag, _, values = text.partition("=")
+        name = flag.removeprefix("--").replace("_", "-")
+        if f"--{name}" in OWN_FLAGS:
+            fail(f"--space must not contain {name}: it is set for each run")
+        if name in space:
+            fail(f"--space names {name} twice")
+        try:
+            space[name] = parse_distribution(values)
+        except ValueError:
+            fail(f"--space: {text} is not FLAG=A,B,C or LOW:HIGH, int:LOW:HIGH, log:LOW:HIGH")
+    return space
+
+
+def shown(value: Any) -> str:
+    """A parameter as it is written: numbers have four digits, in the command line, too."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def flags(params: dict[str, Any]) -> list[str]:
+    """The words of a command line that set these parameters."""
+    words = []
+    for name, value in params.items():
+        if value in ("yes", "no"):
+            words.append(f"--{name}" if value == "yes" else f"--no-{name}")
+        else:
+            words += [f"--{name}", shown(value)]
+    return words
+
+
+def score_at(events: run_folders.Events, step: float, kind: Literal["final", "curve"]) -> float:
+    """Score of a run up to a step, before it was normalized; NaN if no episode had ended.
+
+    final: mean of the last 100 episodes then; curve: mean of that over all steps until then.
+    """
+    steps, _, scores = np.array(events.episodes, float).reshape(-1, 3).T
+    known = steps <= step
+    if not known.any():
+        return math.nan
+    if kind == "final":
+        return float(scores[known][-run_folders.WINDOW :].mean())
+    grid = np.linspace(0, step, plot.POINTS + 1)[1:]
+    return float(np.nanmean(run_folders.value_at(grid, steps, run_folders.rolling_mean(scores))))
+
+
+# ------ a trial ------
+
+
+@dataclass(eq=False)
+class Candidate:
+    """Runs with the same flags, one after the other, and what they have scored."""
+
+    name: str
+    params: dict[str, Any]
+    tasks: list[Task]
+    trial: optuna.Trial | None = None  # None: it is no part of the search
+    children: Children = field(default_factory=Children)
+    scores: dict[Task, float] = field(default_factory=dict)  # of its finished runs, not normalized
+    reported: set[int] = field(default_factory=set)  # places that Optuna knows the score at
+    current: float = math.nan  # score of the candidate so far, normalized
+    began: float = 0.0  # when its run did, by time.monotonic()
+    look_again: float = 0.0  # when the events of its run are to be read again
+    ending: float = math.inf  # when it was told to end, by time.monotonic()
+    pruned: bool = False
+    refused: bool = False
+    reason: str = ""  # of a failure
+
+    @property
+    def task(self) -> Task:
+        """The run that is going on, or is the next."""
+        return self.tasks[len(self.scores)]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its runs have ended well."""
+        return len(self.scores) == len(self.tasks)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, as the user reads it."""
+        if self.refused:
+            return "refused"
+        if self.reason:
+            return "FAILED"
+        if self.pruned:
+            return "ended early"
+        return "done" if self.finished else "stopped"
+
+    def end(self) -> None:
+        """Let its run save and end; kill it if it still runs some time later."""
+        now = time.monotonic()
+        if self.ending == math.inf:
+            self.ending = now
+            self.children.stop(signal.SIGTERM)
+        elif now - self.ending > GRACE:
+            self.ending = now
+            self.children.stop(signal.SIGTERM, kill=True)
+
+
+def run_when_free(task: Task, children: Children) -> Result:
+    """The task, as soon as no other process runs it: a search that was killed leaves its runs."""
+    while True:
+        result = run_task(task, children)
+        if result.reason != BUSY or children.signum:
+            return result
+        time.sleep(1)
+
+
+def last_words(task: Task) -> str:
+    """The last line that a run has printed."""
+    lines = last_output(task.log)[1:] if task.log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+
+class Judge:
+    """Reads what runs have logged and scores candidates by it."""
+
+    def __init__(self, args: Args):
+        self.args = args
+        self.targets = parse_targets(args.target_scores)
+
+    def normalized(self, task: Task, score: float) -> float:
+        """A run's score between the targets of its environment."""
+        return self.targets[task.env_id].normalized(score)
+
+    def value(self, candidate: Candidate) -> float:
+        """Mean of a candidate's normalized scores, all of its runs counted."""
+        done = [self.normalized(task, score) for task, score in candidate.scores.items()]
+        return sum(done) / len(candidate.tasks)
+
+    def look(self, candidate: Candidate, over: bool = False) -> float:
+        """Report how the running task does at the places it has reached, all of them if it is over.
+
+        Returns its score so far, NaN if there is none yet.
+        """
+        started = time.monotonic()
+        task = candidate.task
+        folder, _ = find_run(task)
+        if folder is None:
+            return math.nan
+        facts = json.loads((folder / "args.json").read_text())
+        metric = self.args.metric or run_folders.METRICS.get(task.script.name, run_folders.RETURN)
+        events = run_folders.read_events(folder, metric)
+        total = facts["args"]["total_timesteps"]
+        for place in range(1, PLACES + 1):
+            step = total * place / PLACES
+            if over or events.last_step >= step:
+                self.report(candidate, place, score_at(events, step, self.args.score))
+        score = score_at(events, total if over else events.last_step, self.args.score)
+        candidate.current = self.mean_so_far(candidate, score)
+        took = time.monotonic() - started
+        candidate.look_again = started + max(1.0, took / READING)
+        return score
+
+    def mean_so_far(self, candidate: Candidate, score: float) -> float:
+        """Mean of the normalized scores of the runs that have begun; this one has `score`."""
+        if math.isnan(score):
+            return candidate.current
+        done = self.value(candidate) * len(candidate.tasks)
+        return (done + self.normalized(candidate.task, score)) / (len(candidate.scores) + 1)
+
+    def report(self, candidate: Candidate, place: int, score: float) -> None:
+        """Tell Optuna the score at a place of the running task, once."""
+        runs = len(candidate.tasks)
+        step = len(candidate.scores) * PLACES + place
+        if candidate.trial is None or math.isnan(score) or step in candidate.reported:
+            return
+        # The pruner compares the highest value so far. As the runs to come count 0, that is the
+        # last one, about: values rise from run to run.
+        value = self.value(candidate) + self.normalized(candidate.task, score) / runs
+        candidate.trial.report(value, step)
+        candidate.reported.add(step)
+
+
+# ------ the search ------
+
+
+def runner_arguments(
+    args: Args, params: dict[str, Any], folder: str, seeds: range | None = None
+) -> run.Args:
+    """What the runner of benchmarks would be given for these parameters; None: the usual seeds."""
+    if seeds is None:
+        seeds = range(args.start_seed, args.start_seed + args.num_seeds)
+    return run.Args(
+        command=shlex.join([*run.split_words("--command", args.command), *flags(params)]),
+        env_ids=list(parse_targets(args.target_scores)),
+        env_flags=args.env_flags,
+        num_seeds=len(seeds),
+        start_seed=seeds.start,
+        workers=args.workers,
+        runs_dir=args.study / folder,
+    )
+
+
+def identity(args: Args) -> dict[str, Any]:
+    """What must not change while a search goes on: else scores would not be comparable."""
+    words = run.split_words("--command", args.command)
+    script = next(i for i, word in enumerate(words) if word.endswith(".py"))
+    return {
+        "script": hashlib.sha256(Path(words[script]).read_bytes()).hexdigest()[:12],
+        "command": [Path(words[script]).name, *words[script + 1 :]],
+        "target-scores": list(args.target_scores),
+        "space": list(args.space),
+        "env-flags": list(args.env_flags),
+        "num-seeds": args.num_seeds,
+        "start-seed": args.start_seed,
+        "score": args.score,
+        "metric": args.metric,
+    }
+
+
+def open_study(args: Args) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
+    """The study in its SQLite file, a new one if there is none; fails if it is another search."""
+    file = args.study / "study.db"
+    if file.exists() and not file.read_bytes().startswith(SQLITE):
+        fail(f"--study: {file} is not a file of SQLite")
+    storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+    study = optuna.create_study(
+        storage=storage,
+        study_name="tune",
+        direction="maximize",
+        load_if_exists=True,
+        pruner=optuna.pruners.PercentilePruner(
+            100.0 - args.prune_below, n_startup_trials=STARTUP, n_warmup_steps=WARM_UP
+        ),
+    )
+    # Another seed each time: the same one would draw again what has been drawn.
+    study.sampler = optuna.samplers.TPESampler(seed=args.seed + len(study.trials))
+    now = identity(args)
+    before = study.user_attrs.get("search", {})
+    for name, value in now.items():
+        if before.get(name, value) != value:
+            fail(f"--study: {args.study} has a search with another {name}: {before[name]}")
+    study.set_user_attr("search", now)
+    return study, storage
+
+
+class Search:
+    """The trials: which is next, how they end, and what has been found.
+
+    All of it happens in the main thread; others only wait for processes.
+    """
+
+    def __init__(self, args: Args, study: optuna.Study, storage: optuna.storages.BaseStorage):
+        self.args = args
+        self.judge = Judge(args)
+        self.space = parse_space(args.space)
+        self.study = study
+        self.storage = storage
+        self.defaults = Candidate("defaults", {}, self.tasks({}, "defaults"))
+        self.waiting = [self.defaults]  # to run before new trials are drawn
+        known = [trial for trial in study.trials if DOUBLE not in trial.user_attrs]
+        interrupted = [trial for trial in known if trial.state == TrialState.RUNNING]
+        self.waiting += [self.interrupted(trial) for trial in interrupted]
+        self.open = len(interrupted)  # trials that have been begun and have not ended
+        self.trials = [trial for trial in known if trial.state.is_finished()]
+        self.drawn = {tuple(flags(trial.params)) for trial in known}
+        self.in_a_row = 0  # trials that failed or were refused since one did not
+        self.given_up = ""  # why
+
+    def tasks(self, params: dict[str, Any], folder: str, seeds: range | None = None) -> list[Task]:
+        """The runs with these parameters in a folder of the study."""
+        return run.expand(runner_arguments(self.args, params, folder, seeds))
+
+    def candidate(self, trial: optuna.Trial) -> Candidate:
+        """The runs of a trial."""
+        tasks = self.tasks(trial.params, f"trial-{trial.number:04}")
+        return Candidate(f"trial {trial.number}", trial.params, tasks, trial)
+
+    def interrupted(self, frozen: FrozenTrial) -> Candidate:
+        """A trial that an earlier call has left unfinished."""
+        study_id = self.storage.get_study_id_from_name(self.study.study_name)
+        number = frozen.number
+        trial_id = self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        candidate = self.candidate(optuna.Trial(self.study, trial_id))
+        candidate.reported = set(frozen.intermediate_values)
+        return candidate
+
+    def ran(self) -> list[FrozenTrial]:
+        """The trials that have ended and were not refused."""
+        return [trial for trial in self.trials if REFUSED not in trial.user_attrs]
+
+    def completed(self) -> list[FrozenTrial]:
+        """The trials that have ended well, the best first."""
+        done = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        return sorted(done, key=lambda trial: -trial.values[0])
+
+    def next(self) -> Candidate | None:
+        """What to run next; None if there is nothing."""
+        if self.given_up:
+            return None
+        if self.waiting:
+            return self.waiting.pop(0)
+        if len(self.ran()) + self.open >= self.args.trials:
+            return None
+        for _ in range(DRAWS):
+            trial = self.study.ask(self.space)
+            drawn = tuple(flags(trial.params))
+            if drawn not in self.drawn:
+                self.drawn.add(drawn)
+                self.open += 1
+                return self.candidate(trial)
+            trial.set_user_attr(DOUBLE, True)
+            self.study.tell(trial, state=TrialState.FAIL)
+        if not self.open:
+            self.given_up = f"no new combination of flags in {DRAWS} draws"
+        return None
+
+    def supervise(self, candidate: Candidate) -> None:
+        """Read how a running candidate does, and end it if it is behind or takes too long."""
+        now = time.monotonic()
+        if candidate.ending < math.inf:
+            candidate.end()
+            return
+        if now - candidate.began > 60 * self.args.minutes:
+            candidate.reason = f"{candidate.task.name}: no end after {self.args.minutes:g} minutes"
+            candidate.end()
+        elif now > candidate.look_again:
+            candidate.look_again = now + 1
+            self.judge.look(candidate)
+            if self.is_behind(candidate):
+                candidate.end()
+
+    def is_behind(self, candidate: Candidate) -> bool:
+        """Whether a trial is to end early; then it is marked so."""
+        if candidate.trial is not None and self.args.prune_below:
+            candidate.pruned = candidate.trial.should_prune()
+        return candidate.pruned
+
+    def goes_on(self, candidate: Candidate, result: Result) -> bool:
+        """Note how a run of a candidate ended; returns whether its next run is to start."""
+        task = candidate.task
+        if candidate.reason or candidate.pruned or result.outcome == "stopped":
+            return False
+        if result.outcome == "failed":
+            candidate.refused = result.reason == "exit code 2"
+            candidate.reason = f"{task.name}: {result.reason}: {last_words(task)}"
+            return False
+        score = self.judge.look(candidate, over=True)
+        if math.isnan(score):
+            candidate.reason = f"{task.name}: no episode ended"
+            return False
+        candidate.scores[task] = score
+        return not candidate.finished and not self.is_behind(candidate)
+
+    def conclude(self, candidate: Candidate) -> None:
+        """Record how a candidate ended; one that was stopped is left for the next call."""
+        if candidate.trial is None:
+            if candidate.reason:
+                self.given_up = f"{candidate.name}: {candidate.reason}"
+            return
+        self.open -= 1
+        if candidate.outcome == "stopped":
+            return
+        for task, score in candidate.scores.items():
+            candidate.trial.set_user_attr(task.name, score)
+        self.in_a_row = self.in_a_row + 1 if candidate.reason else 0
+        if self.in_a_row >= PATIENCE:
+            self.given_up = f"{PATIENCE} trials in a row did not run, the last: {candidate.reason}"
+        result: dict[str, Any] = {"values": self.judge.value(candidate)}
+        if candidate.refused:
+            # Without a value and without reports it counts as worse than all others.
+            candidate.trial.set_user_attr(REFUSED, candidate.reason)
+            result = {"state": TrialState.PRUNED}
+        elif candidate.reason:
+            candidate.trial.set_user_attr("reason", candidate.reason)
+            result = {"state": TrialState.FAIL}
+        elif candidate.pruned:
+            result = {"state": TrialState.PRUNED}
+        self.trials.append(self.study.tell(candidate.trial, **result))
+
+
+class Table(Progress):
+    """The live table: the running candidates, and below them the best trials."""
+
+    def __init__(self, search: Search):
+        super().__init__([])
+        self.search = search
+        self.running: dict[Task, Candidate] = {}
+
+    def summary(self) -> str:
+        """One line: how many trials there are, how they ended, and the best score."""
+        count = {state: 0 for state in TrialState}
+        for trial in self.search.ran():
+            count[trial.state] += 1
+        ended = f"{len(self.search.ran())} of {self.search.args.trials} trials"
+        parts = [
+            f"{count[TrialState.COMPLETE]} done",
+            f"{count[TrialState.PRUNED]} ended early",
+            f"{count[TrialState.FAIL]} failed",
+        ]
+        if refused := len(self.search.trials) - len(self.search.ran()):
+            parts.append(f"{refused} refused besides")
+        if self.search.defaults.finished:
+            parts.append(f"defaults {self.search.judge.value(self.search.defaults):.3f}")
+        for best in self.search.completed()[:1]:
+            parts.append(f"best {best.values[0]:.3f}")
+        return f"{ended}: {', '.join(parts)}, {clock(time.monotonic() - self.started)}"
+
+    def state(self, task: Task) -> str:
+        """Where a running candidate is, and what it is worth so far."""
+        candidate = self.running[task]
+        score = "  -  " if math.isnan(candidate.current) else f"{candidate.current:.3f}"
+        return f"{candidate.name:10} {score}  {super().state(task)}  {short(candidate.params)}"
+
+    def ranking(self) -> list[str]:
+        """The best trials."""
+        best = self.search.completed()[:SHOWN]
+        lines = [f"trial {t.number:<4} {t.values[0]:.3f}  {short(t.params)}" for t in best]
+        return ["best so far:", *lines] if lines else []
+
+    def say_ended(self, candidate: Candidate) -> None:
+        """A line that stays: how a candidate ended."""
+        if candidate.outcome == "stopped":
+            return
+        score = f"{candidate.current:.3f}" if not math.isnan(candidate.current) else "  -  "
+        line = f"{candidate.outcome:11} {candidate.name:10} {score}  {short(candidate.params)}"
+        if candidate.reason:
+            line += f"\n            {candidate.reason}"
+        self.say(line.rstrip(), error=candidate.outcome == "FAILED")
+
+
+def short(params: dict[str, Any]) -> str:
+    """Parameters in a table."""
+    return " ".join(flags(params)).replace("--", "")
+
+
+def work(search: Search, signals: Signals, workers: int, table: Table) -> None:
+    """Run what the search has next, `workers` candidates at a time, until nothing is left."""
+    running: dict[Future[Result], Candidate] = {}
+
+    with ThreadPoolExecutor(workers) as pool:
+
+        def start(candidate: Candidate) -> None:
+            task = candidate.task
+            candidate.began = table.since[task] = time.monotonic()
+            candidate.look_again = 0.0
+            table.running[task] = candidate
+            running[pool.submit(run_when_free, task, candidate.children)] = candidate
+
+        while True:
+            while len(running) < workers and not signals.received:
+                candidate = search.next()
+                if candidate is None:
+                    break
+                start(candidate)
+            if not running:
+                return
+            finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+            for future in finished:
+                candidate = running.pop(future)
+                if search.goes_on(candidate, run.outcome(future)) and not signals.received:
+                    start(candidate)
+                else:
+                    search.conclude(candidate)
+                    table.say_ended(candidate)
+            if demand := signals.demand():
+                signum = signals.received[0]
+                # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
+                forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
+                for candidate in running.values():
+                    candidate.children.stop(forwarded, kill=demand == "kill")
+                if demand == "save":
+                    table.say("stopping: the runs save what they have; again to kill them")
+            if not signals.received:
+                for candidate in running.values():
+                    search.supervise(candidate)
+            table.draw([candidate.task for candidate in running.values()])
+
+
+# ------ what has been found ------
+
+
+@dataclass
+class Check:
+    """Scores with fresh seeds, by environment: (seeds,) each."""
+
+    defaults: dict[str, np.ndarray]
+    best: dict[str, np.ndarray]
+
+
+def check_candidates(search: Search, best: FrozenTrial) -> list[tuple[Candidate, Candidate]]:
+    """For each fresh seed the command's own flags and the best ones, on all environments."""
+    pairs = []
+    for seed in range(CHECK_SEED, CHECK_SEED + search.args.check_seeds):
+        seeds = range(seed, seed + 1)
+        own = search.tasks({}, "check/defaults", seeds)
+        found = search.tasks(best.params, f"check/trial-{best.number:04}", seeds)
+        pair = Candidate("defaults", {}, own), Candidate("best", best.params, found)
+        pairs.append(pair)
+    return pairs
+
+
+def scores_by_env(candidates: list[Candidate]) -> dict[str, np.ndarray]:
+    """The scores of finished candidates by environment, (candidates,) each."""
+    env_ids = [task.env_id for task in candidates[0].tasks]
+    rows = np.array([[each.scores[task] for task in each.tasks] for each in candidates])
+    return dict(zip(env_ids, rows.T, strict=True))
+
+
+def run_check(search: Search, signals: Signals, table: Table) -> Check | None:
+    """Run the best flags and the command's own with fresh seeds; None if that did not end."""
+    pairs = check_candidates(search, search.completed()[0])
+    search.waiting = [candidate for pair in pairs for candidate in pair]
+    work(search, signals, search.args.workers, table)
+    if not all(candidate.finished for pair in pairs for candidate in pair):
+        return None
+    own, found = (list(group) for group in zip(*pairs, strict=True))
+    return Check(scores_by_env(own), scores_by_env(found))
+
+
+def normalized_means(search: Search, scores: dict[str, np.ndarray]) -> np.ndarray:
+    """Mean over the environments of the normalized scores: (seeds,)."""
+    rows = [search.judge.targets[env_id].normalized(row) for env_id, row in scores.items()]
+    return np.mean(rows, axis=0)
+
+
+def with_interval(scores: np.ndarray, digits: int) -> str:
+    """'mean ± half the 95 % interval' of (seeds,) scores."""
+    mean, half = plot.confidence(scores[:, None])
+    return f"{mean[0]:.{digits}f} ± {half[0]:.{digits}f}"
+
+
+def check_lines(search: Search, check: Check) -> list[str]:
+    """The difference in one sentence, and the table of the check in Markdown."""
+    own = normalized_means(search, check.defaults)
+    found = normalized_means(search, check.best)
+    welch = stats.ttest_ind(found, own, equal_var=False).confidence_interval()
+    difference = f"{found.mean() - own.mean():+.3f} (95 %: {welch.low:+.3f} to {welch.high:+.3f})"
+    sentence = f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized."
+    lines = [sentence, "", "| environment | defaults | tuned |", "|---|---:|---:|"]
+    for env_id, row in check.defaults.items():
+        cells = with_interval(row, 1), with_interval(check.best[env_id], 1)
+        lines.append(f"| {env_id} | {cells[0]} | {cells[1]} |")
+    lines.append(f"| all, normalized | {with_interval(own, 3)} | {with_interval(found, 3)} |")
+    return lines
+
+
+def importances(search: Search) -> dict[str, float]:
+    """How much of the differences between good and bad trials each flag explains, in all 1.
+
+    PED-ANOVA (Watanabe et al., 2023), Optuna's default. Empty where there are too few trials.
+    """
+    if len(search.completed()) < IMPORTANCE_FROM or len(search.space) < 2:
+        return {}
+    return optuna.importance.get_param_importances(search.study)
+
+
+def best_commands(search: Search) -> list[str]:
+    """The best flags as commands, one for each environment."""
+    best = search.completed()[0]
+    commands = []
+    for task in search.tasks(best.params, "", range(1)):
+        until = task.command.index("--seed")
+        commands.append(shlex.join(task.command[:until]))
+    return commands
+
+
+def say_results(search: Search, check: Check | None, cost: float) -> None:
+    """Print the best trial, what mattered, and the commands to copy."""
+    best, *_ = search.completed()
+    print(f"\nbest: trial {best.number}, score {best.values[0]:.3f}", end="")
+    print(f"; defaults {search.judge.value(search.defaults):.3f}")
+    for task, score in search.defaults.scores.items():
+        print(f"  {task.name}: {best.user_attrs[task.name]:.2f}; defaults {score:.2f}")
+    if found := importances(search):
+        print("importance: " + ", ".join(f"{name} {x:.2f}" for name, x in found.items()))
+    if check:
+        print("\n".join(check_lines(search, check)))
+    elif not search.args.check_seeds:
+        print("a search overrates what it finds: --check-seeds 5 compares with fresh seeds")
+    print(f"{cost / 60:.1f} minutes of one CPU core in all, the best flags:\n")
+    print("\n".join(best_commands(search)))
+
+
+def write_trials(search: Search, path: Path) -> None:
+    """CSV with a line for each trial."""
+    names = [task.name for task in search.defaults.tasks]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["trial", "outcome", "score", *search.space, *names, "reason"])
+        for trial in sorted(search.trials, key=lambda trial: trial.number):
+            reason = trial.user_attrs.get(REFUSED, "")
+            outcome = "REFUSED" if reason else trial.state.name
+            score = f"{trial.values[0]:.4f}" if trial.state == TrialState.COMPLETE else ""
+            own = [trial.user_attrs.get(name, "") for name in names]
+            reason = reason or trial.user_attrs.get("reason", "")
+            params = [shown(trial.params[name]) for name in search.space]
+            writer.writerow([trial.number, outcome, score, *params, *own, reason])
+
+
+# ------ the picture ------
+
+
+def tidy(axes: plot.plt.Axes, title: str) -> None:
+    """What all panels have."""
+    axes.set_title(title, fontweight="bold")
+    axes.grid(color="#e5e7eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_history(axes: plot.plt.Axes, search: Search) -> None:
+    """Scores in the order of the trials, and the best so far."""
+    done = sorted(search.completed(), key=lambda trial: trial.number)
+    order = [trial.number for trial in done]
+    scores = np.array([trial.values[0] for trial in done])
+    early = [t.number for t in search.ran() if t.state == TrialState.PRUNED]
+    axes.plot(order, np.maximum.accumulate(scores), color=plot.BLUE, drawstyle="steps-post")
+    axes.xaxis.set_major_locator(plot.MaxNLocator(5, integer=True))
+    axes.plot(order, scores, "o", color=plot.BLUE, markersize=4, label="trial")
+    axes.plot(early, np.full(len(early), scores.min()), "|", color=plot.GREY, label="ended early")
+    defaults = search.judge.value(search.defaults)
+    axes.axhline(defaults, color=plot.RED, linestyle="--", label="defaults")
+    axes.set_xlabel("trial")
+    axes.set_ylabel("score, normalized")
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes, "search")
+
+
+def draw_importances(axes: plot.plt.Axes, found: dict[str, float]) -> None:
+    """A bar for each flag."""
+    names = list(found)[::-1]
+    axes.barh(names, [found[name] for name in names], color=plot.BLUE)
+    axes.set_xlim(0, 1)
+    tidy(axes, "importance")
+
+
+def draw_slice(axes: plot.plt.Axes, search: Search, name: str) -> None:
+    """Scores over the values of one flag; the best trial in red."""
+    done = search.completed()
+    distribution = search.space[name]
+    if isinstance(distribution, CategoricalDistribution):
+        values: list[Any] = [distribution.choices.index(trial.params[name]) for trial in done]
+        axes.set_xticks(range(len(distribution.choices)), map(str, distribution.choices))
+    else:
+        values = [trial.params[name] for trial in done]
+        if getattr(distribution, "log", False):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.xaxis.set_major_formatter(plot.FuncFormatter(lambda x, _: f"{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+    scores = [trial.values[0] for trial in done]
+    axes.plot(values[1:], scores[1:], "o", color=plot.BLUE, markersize=4)
+    axes.plot(values[:1], scores[:1], "o", color=plot.RED, markersize=6)
+    tidy(axes, name)
+
+
+def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
+    """Learning curves of the check: means of the seeds and their 95 % bands."""
+    best = search.completed()[0]
+    lines: list[tuple[str, dict[str, Any], str, str]] = [
+        ("defaults", {}, "check/defaults", plot.GREY),
+        ("tuned", best.params, f"check/trial-{best.number:04}", plot.BLUE),
+    ]
+    seeds = range(CHECK_SEED, CHECK_SEED + search.args.check_seeds)
+    for label, params, folder, color in lines:
+        runs = []
+        for task in search.tasks(params, folder, seeds):
+            found, _ = find_run(task)
+            if task.env_id == env_id and found:
+                facts = json.loads((found / "args.json").read_text())
+                runs.append(run_folders.read_run(found, facts, search.args.metric))
+        grid = np.linspace(0, min(one.total_steps for one in runs), plot.POINTS + 1)
+        mean, half = plot.confidence(np.stack([one.curve("steps", grid) for one in runs]))
+        axes.plot(grid, mean, color=color, label=label)
+        axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
+    axes.xaxis.set_major_formatter(plot.FuncFormatter(lambda x, _: run_folders.short_number(x)))
+    axes.set_xlabel(plot.LABELS["steps"])
+    axes.set_ylabel(f"rolling mean of {run_folders.WINDOW} episodes")
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes, f"{env_id}, {len(seeds)} fresh seeds")
+
+
+def draw(search: Search, check: Check | None, path: Path) -> None:
+    """Write the picture: the check's curves, the search, what mattered, and each flag."""
+    checked = list(search.judge.targets) if check else []
+    found = importances(search)
+    count = len(checked) + 1 + bool(found) + len(search.space)
+    columns = min(count, plot.PANELS_A_ROW)
+    rows = -(-count // columns)
+    plot.plt.rcParams.update(plot.LOOK)
+    size = (3.3 * columns, 2.7 * rows)
+    options: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
+    figure, grid = plot.plt.subplots(rows, columns, **options)
+    panels = iter(grid.flat)
+    for env_id in checked:
+        draw_check(next(panels), search, env_id)
+    draw_history(next(panels), search)
+    if found:
+        draw_importances(next(panels), found)
+    for name in search.space:
+        draw_slice(next(panels), search, name)
+    for panel in panels:
+        panel.set_visible(False)
+    plot.save(figure, path)
+
+
+def write_results(search: Search, check: Check | None, cost: float, out: Path) -> list[Path]:
+    """Write the picture and the table; returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    name = f"{search.defaults.tasks[0].script.stem}_search"
+    picture, text = out / f"{name}.png", out / f"{name}.md"
+    draw(search, check, picture)
+    lines = [*check_lines(search, check), ""] if check else []
+    lines.append(f"{len(search.ran())} trials, {cost / 60:.1f} minutes of one CPU core in all.")
+    lines += ["", "```bash", *best_commands(search), "```"]
+    text.write_text("\n".join(lines) + "\n")
+    return [picture, text]
+
+
+# ------ the program ------
+
+
+def check_arguments(args: Args) -> None:
+    """Exit with one line and code 2 if the arguments cannot work; creates nothing."""
+    targets = parse_targets(args.target_scores)
+    space = parse_space(args.space)
+    if not targets:
+        fail("--target-scores is empty")
+    if not space:
+        fail("--space is empty")
+    for flag, folder in (("--study", args.study), ("--plot", args.plot)):
+        if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
+            fail(f"{flag}: {folder} is not a folder")
+    run.check(runner_arguments(args, {}, "defaults"))
+    if args.trials < 1:
+        fail(f"--trials must be at least 1, not {args.trials}")
+    if not 0 <= args.prune_below < 100:
+        fail(f"--prune-below must be 0 to 99, not {args.prune_below}")
+    if not args.minutes > 0:
+        fail(f"--minutes must be above 0, not {args.minutes:g}")
+    if args.check_seeds < 0 or args.check_seeds == 1:
+        fail(f"--check-seeds must be 0, or at least 2 for an interval, not {args.check_seeds}")
+
+
+def show(args: Args) -> None:
+    """Print what would be searched, and the runs of the command's own flags."""
+    for name, distribution in parse_space(args.space).items():
+        print(f"# {name}: {distribution}")
+    print(f"# {args.trials} trials, a run for each line; first with the command's own flags:")
+    for task in run.expand(runner_arguments(args, {}, "defaults")):
+        print(shlex.join(task.command))
+
+
+def processor_seconds() -> float:
+    """Of one core, that the processes which have ended took."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def search_and_tell(args: Args) -> int:
+    """Run the search and say what it has found; returns the exit code."""
+    study, storage = open_study(args)
+    signals = Signals()
+    search = Search(args, study, storage)
+    table = Table(search)
+    work(search, signals, args.workers, table)
+    check = None
+    if args.check_seeds and search.completed() and not (signals.received or search.given_up):
+        table.say("checking the best flags and the defaults with fresh seeds")
+        check = run_check(search, signals, table)
+    cost = study.user_attrs.get("core seconds", 0.0) + processor_seconds()
+    study.set_user_attr("core seconds", cost)
+    write_trials(search, args.study / "trials.csv")
+    table.say(table.summary())
+    if search.given_up:
+        print(f"FAILED   {search.given_up}", file=sys.stderr)
+    if search.completed() and search.defaults.finished:
+        say_results(search, check, cost)
+        if args.plot and not signals.received:
+            for path in write_results(search, check, cost, args.plot):
+                print(path)
+    if signals.received:
+        print("the same command again goes on from here")
+        return 128 + signals.received[0]
+    return 1 if search.given_up or not search.completed() else 0
+
+
+def main() -> int:
+    """Parse the command line and do what it asks for; returns the exit code."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    args = tyro.cli(Args, description=__doc__)
+    check_arguments(args)
+    if args.dry_run:
+        show(args)
+        return 0
+    args.study.mkdir(parents=True, exist_ok=True)
+    with open(args.study / "lock", "wb") as file:
+        if not lock_log(file):
+            fail(f"--study: another process is searching in {args.study}")
+        return search_and_tell(args)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

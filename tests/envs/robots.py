@@ -1,0 +1,110 @@
+"""Tasks as MuJoCo Playground has them, without physics: --env-id robots:<name>."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+from flax import struct
+from ml_collections import config_dict
+from mujoco_playground import MjxEnv, State, dm_control_suite
+
+HINGE = "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
+NAN = jnp.nan
+
+
+@struct.dataclass
+class Data:
+    """What a task remembers: a number that its start drew, the steps since; and a pose."""
+
+    birth: Any
+    t: Any
+    qpos: Any
+    mocap_pos: Any
+    mocap_quat: Any
+
+
+def config() -> config_dict.ConfigDict:
+    """Episodes of six steps at most."""
+    return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=6, impl="jax")
+
+
+class Drill(MjxEnv):
+    """Shows the number that an episode was born with, the step, the action executed, and a 3.
+
+    By its number an episode terminates after 1 to 6 steps, or does not; what ends it may be a
+    simulation that blew up. One episode in a hundred pays a huge reward at its end.
+    """
+
+    action_size = 2
+    xml_path = ""
+    mjx_model = None
+    mj_model = mujoco.MjModel.from_xml_string(HINGE)
+
+    def __init__(self, config: Any, config_overrides: Any = None):
+        super().__init__(config, config_overrides)
+
+    def state(self, birth: Any, t: Any, action: Any) -> State:
+        number = jnp.floor(birth)
+        over = t == 1 + number % 10
+        blown_up = over & (number % 7 == 0)
+        obs = jnp.array([birth, t, action[0], action[1], 3.0])
+        obs = jnp.where(blown_up, NAN, obs)
+        reward = t * (1 + number % 3)
+        reward = jnp.where((number % 100 == 5) & over, 1e5, reward)
+        reward = jnp.where(blown_up, NAN, reward)
+        pose = {"mocap_pos": jnp.zeros((0, 3)), "mocap_quat": jnp.zeros((0, 4))}
+        data = Data(birth, t, jnp.full(1, t, float), **pose)
+        return State(data, obs, reward, over.astype(float), {}, {})
+
+    def reset(self, rng: Any) -> State:
+        birth = jax.random.uniform(rng, maxval=1000.0)
+        return self.state(birth, jnp.zeros((), int), jnp.zeros(2))
+
+    def step(self, state: State, action: Any) -> State:
+        return self.state(state.data.birth, state.data.t + 1, action)
+
+
+class DictDrill(Drill):
+    """The same, with more for the critic to see."""
+
+    def state(self, *arguments: Any) -> State:
+        state = super().state(*arguments)
+        return state.replace(obs={"state": state.obs, "privileged_state": jnp.ones(99)})
+
+
+class Metronome(Drill):
+    """All episodes alike, each as long as a rollout of 16 steps, one of which is the reset."""
+
+    def reset(self, rng: Any) -> State:
+        return self.state(jnp.array(29.0), jnp.zeros((), int), jnp.zeros(2))
+
+    def state(self, birth: Any, t: Any, action: Any) -> State:
+        reward = 1.0 + t - jnp.sum(action**2)
+        return super().state(birth, t, action).replace(reward=reward, done=jnp.zeros(()))
+
+
+class Target(Drill):
+    """One step; the reward falls with the distance to a target, which is half of what is seen."""
+
+    def reset(self, rng: Any) -> State:
+        side = jnp.where(jax.random.bernoulli(rng), 1.0, -1.0)
+        return self.at(side, jnp.zeros((), int), jnp.zeros(()))
+
+    def step(self, state: State, action: Any) -> State:
+        side = state.data.birth
+        return self.at(side, state.data.t + 1, -jnp.sum((action - side / 2) ** 2))
+
+    def at(self, side: Any, t: Any, reward: Any) -> State:
+        state = self.state(side, t, jnp.zeros(2))
+        return state.replace(obs=side[None], reward=reward, done=(t > 0).astype(float))
+
+
+def long_config() -> config_dict.ConfigDict:
+    """Episodes of 15 steps at most."""
+    return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=15, impl="jax")
+
+
+for task in (Drill, DictDrill, Target):
+    dm_control_suite.register_environment(task.__name__, task, config)
+dm_control_suite.register_environment("Metronome", Metronome, long_config)

@@ -1,0 +1,99 @@
+"""The charts of speed: what their bars say, and which files become which picture."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.benchmark_runs import run_program
+from helpers.in_process import ROOT, load_program
+
+charts = load_program("charts.py")
+speed = charts.speed
+RESULTS = ROOT / "docs" / "results"
+RACES = """\
+task,score,contender,seed,seconds,processor,steps,reached
+CartPole-v1,475.0,ppo.py,1,30.0,20.0,100000,True
+CartPole-v1,475.0,ppo.py,2,40.0,26.0,100000,True
+CartPole-v1,475.0,Peer,1,90.0,80.0,100000,True
+CartPole-v1,475.0,Peer,2,300.0,200.0,500000,False
+"""
+SCALING = """\
+knob,value,round,steps_per_second,memory_mib
+num_envs,1,1,3000,500
+num_envs,16,1,20000,600
+width,64,1,10000,500
+width,64,2,11000,500
+"""
+
+
+def test_bars_are_multiples_of_the_first_peers_speed():
+    """Ours is 3 times as fast as A and 2 times as fast as B, so B is 1.5 times as fast as A."""
+    speeds = {"ppo.py": 300.0, "ppo.py --compile": 600.0, "A": 100.0, "B": 150.0}
+    results = {name: [speed.Measurement(x, 500.0)] for name, x in speeds.items()}
+    bars = charts.speed_bars(speed.summary(results, 2))
+    assert [(bar.name, bar.length) for bar in bars] == [
+        ("ppo.py", 3.0),
+        ("ppo.py --compile", 6.0),
+        ("A", 1.0),
+        ("B", 1.5),
+    ]
+    assert [bar.color for bar in bars] == [charts.BLUE, charts.PALE_BLUE, charts.GREY, charts.GREY]
+
+
+def test_every_table_becomes_a_chart(tmp_path):
+    for path in RESULTS.glob("speed*.csv"):
+        shutil.copy(path, tmp_path)
+    done = run_program("charts.py", "--results", str(tmp_path))
+    assert done.returncode == 0
+    drawn = {Path(line).name for line in done.stdout.splitlines()}
+    assert drawn == {f"{path.stem}.svg" for path in tmp_path.glob("speed*.csv")} | {"speeds.svg"}
+    texts = (tmp_path / "speeds.svg").read_text()
+    for path in tmp_path.glob("speed*.csv"):
+        for bar in charts.speed_bars(speed.read_summary(path)):
+            assert f">{bar.name}<" in texts and f">{bar.text}<" in texts
+    again = run_program("charts.py", "--results", str(tmp_path))
+    assert again.stdout == done.stdout and (tmp_path / "speeds.svg").read_text() == texts
+
+
+def test_published_charts_are_those_of_their_tables():
+    """The texts are compared: where matplotlib puts them depends on its version."""
+    for path in RESULTS.glob("speed*.csv"):
+        texts = path.with_suffix(".svg").read_text()
+        for bar in charts.speed_bars(speed.read_summary(path)):
+            assert f">{bar.name}<" in texts and f">{bar.text}<" in texts, path
+
+
+def test_times_until_a_score_and_growing_work(tmp_path):
+    (tmp_path / "solved.csv").write_text(RACES)
+    (tmp_path / "scaling.csv").write_text(SCALING)
+    done = run_program("charts.py", "--results", str(tmp_path))
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["solved.svg", "scaling.svg"]
+    texts = (tmp_path / "solved.svg").read_text()
+    assert ">CartPole-v1 at 475<" in texts and ">23 s<" in texts
+    assert ">140 s, reached by 1 of 2 seeds<" in texts
+    texts = (tmp_path / "scaling.svg").read_text()
+    assert all(f">{charts.KNOBS[knob]}<" in texts for knob in ("num_envs", "width"))
+    assert f">{charts.KNOBS['num_steps']}<" not in texts
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no file of speed.py or scaling.py in "),
+        ({"speed.csv": "a,b\n1,2\n"}, "a file in "),
+        ({"speed.csv": "contender,column,median,lowest,highest\nx,steps,1,1,1\n"}, "a file in "),
+        ({"solved.csv": "task,score\n"}, "a file in "),
+        ({"scaling.csv": "knob,value\nwidth,64\n"}, "a file in "),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(files, message, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    done = run_program("charts.py", "--results", str(tmp_path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: --results: {message}") and done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_not_there():
+    done = run_program("charts.py", "--results", "nowhere")
+    assert done.returncode == 2 and done.stderr == "error: --results: there is no folder nowhere\n"

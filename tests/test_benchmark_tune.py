@@ -1,0 +1,363 @@
+"""The search for flags, driven with a script that only pretends to train."""
+
+import csv
+import fcntl
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
+from helpers.command_line import finish, wait_until
+from helpers.in_process import load_program
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+from torch.utils.tensorboard import SummaryWriter
+
+tune = load_program("tune.py")
+LAST_STEP = 1000  # that the script claims to train to
+
+
+class FakeSearch(FakeScript):
+    """Searches over the learning rate of a script that pretends to train."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.study = folder / "study"
+        self.logs("None", 2.0)
+
+    def logs(self, rate: str, episodic_return: float, until: int = LAST_STEP) -> None:
+        """With this learning rate all episodes have this return; there is one every 10 steps."""
+        writer = SummaryWriter(str(self.folder / "writer"))
+        for step in range(10, until + 1, 10):
+            writer.add_scalar("charts/episodic_return", episodic_return, step)
+        writer.close()
+        (written,) = (self.folder / "writer").iterdir()
+        shutil.move(written, self.folder / f"events-{rate}")
+
+    def words(self, rates: str, *flags: str) -> list[str]:
+        """What follows tune.py on its command line."""
+        command = ["--command", f"{sys.executable} {self.path}"]
+        targets = ["--target-scores", "A-v0=0:10", "B-v0=10:-10"]
+        space = ["--space", f"learning-rate={rates}"]
+        return [*command, *targets, *space, "--study", str(self.study), *flags]
+
+    def search(self, rates: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        """The program in this process, until it ends."""
+        return run_program("tune.py", *self.words(rates, *flags))
+
+    def enqueue(self, rates: str, *flags: str) -> None:
+        """The search will try the learning rates in this order."""
+        args = tune.tyro.cli(tune.Args, args=self.words(rates, *flags))
+        self.study.mkdir()
+        study, _ = tune.open_study(args)
+        for rate in rates.split(","):
+            study.enqueue_trial({"learning-rate": rate})
+
+    def trials(self) -> dict[str, optuna.trial.FrozenTrial]:
+        """The trials that have begun, by learning rate, as they stand in the SQLite file."""
+        study = optuna.load_study(study_name="tune", storage=f"sqlite:///{self.study}/study.db")
+        begun = [trial for trial in study.trials if trial.state != TrialState.WAITING]
+        found = [trial for trial in begun if tune.DOUBLE not in trial.user_attrs]
+        assert len({trial.params["learning-rate"] for trial in found}) == len(found)
+        return {trial.params["learning-rate"]: trial for trial in found}
+
+    def folders(self, trial: optuna.trial.FrozenTrial) -> list[Path]:
+        """The run folders of a trial, in the order in which they were begun."""
+        folders = [p.parent for p in self.study.glob(f"trial-{trial.number:04}/*/args.json")]
+        return sorted(folders, key=lambda folder: folder.name.rpartition("__")[2])
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeSearch:
+    return FakeSearch(tmp_path)
+
+
+# ------ whole searches ------
+
+
+def test_a_search_finds_the_best_flags_and_tells_how_all_trials_ended(fake, tmp_path):
+    """Two workers; the score is the mean of A's return / 10 and (10 - B's return) / 20."""
+    for rate, episodic_return in (("0.1", 4.0), ("0.2", 8.0), ("0.3", 6.0)):
+        fake.logs(rate, episodic_return)
+    rates = "0.1,0.2,0.3,Fail,Refuse,0.4"  # 0.4 logs nothing
+    flags = ("--workers", "2", "--check-seeds", "2", "--plot", str(tmp_path / "out"))
+    done = fake.search(rates, *flags, "--trials", "5", "--prune-below", "0")
+    assert done.returncode == 0, done.stderr
+    trials = fake.trials()
+    assert trials.keys() == set(rates.split(",")), "each once, though there are two workers"
+    # By hand: (4 / 10 + (10 - 4) / 20) / 2 and so on.
+    scores = {rate: trials[rate].values[0] for rate in ("0.1", "0.2", "0.3")}
+    assert scores == pytest.approx({"0.1": 0.35, "0.2": 0.45, "0.3": 0.40})
+    assert trials["Fail"].state == trials["0.4"].state == TrialState.FAIL
+    reason = trials["Fail"].user_attrs["reason"]
+    assert reason == "A-v0 seed 1: exit code 1: RuntimeError: the loss is not finite"
+    assert trials["0.4"].user_attrs["reason"] == "A-v0 seed 1: no episode ended"
+    assert trials["Refuse"].state == TrialState.PRUNED
+    assert "fake.py: such flags cannot work" in trials["Refuse"].user_attrs["refused"]
+    assert f"FAILED      trial {trials['Fail'].number}" in done.stderr and reason in done.stderr
+
+    assert "5 of 5 trials: 3 done, 0 ended early, 2 failed, 1 refused besides" in done.stdout
+    assert f"best: trial {trials['0.2'].number}, score 0.450; defaults 0.300" in done.stdout
+    assert "| A-v0 | 2.0 ± 0.0 | 8.0 ± 0.0 |" in done.stdout
+    assert "| all, normalized | 0.300 ± 0.000 | 0.450 ± 0.000 |" in done.stdout
+    command = f"{sys.executable} {fake.path} --learning-rate 0.2 --env-id"
+    assert f"{command} A-v0\n{command} B-v0\n" in done.stdout
+    checked = sorted((fake.study / "check").glob("*/*/starts.txt"))
+    seeds = Counter(path.parent.name.split("__")[2] for path in checked)
+    assert seeds == {"1001": 4, "1002": 4}, "two environments with the defaults and the best"
+
+    with open(fake.study / "trials.csv") as file:
+        rows = {row["learning-rate"]: row for row in csv.DictReader(file)}
+    assert rows["0.3"]["outcome"] == "COMPLETE" and float(rows["0.3"]["score"]) == 0.4
+    assert float(rows["0.3"]["B-v0 seed 1"]) == 6 and rows["0.3"]["reason"] == ""
+    assert rows["Refuse"]["outcome"] == "REFUSED" and "such flags" in rows["Refuse"]["reason"]
+    assert (tmp_path / "out" / "fake_search.png").read_bytes().startswith(b"\x89PNG")
+    assert command in (tmp_path / "out" / "fake_search.md").read_text()
+
+    before = sorted(fake.study.glob("*/*/starts.txt"))
+    again = fake.search(rates, "--trials", "5")
+    assert again.returncode == 0 and "5 of 5 trials: 3 done" in again.stdout
+    assert sorted(fake.study.glob("*/*/starts.txt")) == before
+    more = fake.search(rates, "--trials", "9")
+    assert more.returncode == 1 and "no new combination of flags" in more.stderr
+    assert fake.trials().keys() == set(rates.split(","))
+
+    other = fake.search("0.1,0.2", "--trials", "9")
+    assert other.returncode == 2 and "has a search with another space" in other.stderr
+
+
+def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
+    """In the middle of its first run: it saves, its second run does not begin, others are left."""
+    monkeypatch.setattr(tune, "STARTUP", 2)
+    for rate, episodic_return in (("0.1", 4.0), ("0.2", 8.0)):
+        fake.logs(rate, episodic_return)
+    fake.logs("Slow", 1.0, until=LAST_STEP // 2)
+    fake.logs("0.3", 6.0)
+    fake.enqueue("0.1,0.2,Slow,0.3")
+    done = fake.search("0.1,0.2,Slow,0.3", "--trials", "4")
+    assert done.returncode == 0, done.stderr
+    behind = fake.trials()["Slow"]
+    assert behind.state == TrialState.PRUNED
+    # By hand: a return of 1 is 0.1 in A-v0, and the run of B-v0 counts 0 as yet.
+    assert behind.intermediate_values == pytest.approx({place: 0.05 for place in range(1, 6)})
+    (folder,) = fake.folders(behind)
+    assert stops(folder) == "1" and "A-v0" in folder.name
+    assert "ended early trial 2" in done.stdout
+    assert fake.trials()["0.3"].state == TrialState.COMPLETE
+    values = fake.trials()["0.3"].intermediate_values
+    assert values[10] == pytest.approx(0.3) and values[11] == pytest.approx(0.3 + 0.1)
+    assert len(values) == 20
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
+    """After SIGKILL its runs go on alone, and the next search waits for them."""
+    fake.logs("Slow", 5.0)
+    fake.logs("0.1", 4.0)
+    fake.enqueue("Slow,0.1")
+    words = fake.words("Slow,0.1", "--trials", "2")
+    process = subprocess.Popen(
+        [sys.executable, str(BENCHMARK / "tune.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    wait_until(lambda: list(fake.study.glob("trial-0000/*/starts.txt")))
+    process.send_signal(signum)
+    code, output, _ = finish(process)
+    if signum == signal.SIGINT:
+        assert code == 130 and "the same command again goes on from here" in output
+    assert fake.trials()["Slow"].state == TrialState.RUNNING
+    (folder,) = fake.folders(fake.trials()["Slow"])
+    letting_go = threading.Timer(2.0, fake.let_go)
+    letting_go.start()
+    again = fake.search("Slow,0.1", "--trials", "2")
+    letting_go.join()
+    assert again.returncode == 0, again.stderr
+    trials = fake.trials()
+    assert {trial.state for trial in trials.values()} == {TrialState.COMPLETE}
+    assert trials["Slow"].values[0] == pytest.approx(0.375)
+    assert fake.folders(trials["Slow"])[0] == folder, "not a new run"
+    resumed = [line for line in starts(folder) if "--resume" in line]
+    assert len(resumed) == (signum == signal.SIGINT)
+
+
+def test_two_searches_in_one_folder_are_refused(fake):
+    fake.study.mkdir()
+    with open(fake.study / "lock", "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = fake.search("0.1,0.2")
+    assert done.returncode == 2 and "another process is searching" in done.stderr
+    assert [path.name for path in fake.study.iterdir()] == ["lock"]
+
+
+def test_a_run_that_hangs_is_killed_and_its_trial_failed(fake, monkeypatch):
+    """One that does not even listen to SIGTERM."""
+    monkeypatch.setattr(tune, "GRACE", 0.2)
+    fake.logs("0.1", 4.0)
+    fake.enqueue("Deaf,0.1", "--minutes", "0.02")
+    done = fake.search("Deaf,0.1", "--trials", "2", "--minutes", "0.02")
+    assert done.returncode == 0, done.stderr
+    assert fake.trials()["0.1"].state == TrialState.COMPLETE
+    hung = fake.trials()["Deaf"]
+    assert hung.state == TrialState.FAIL
+    assert hung.user_attrs["reason"] == "A-v0 seed 1: no end after 0.02 minutes"
+    assert not (fake.folders(hung)[0] / "agent.pt").exists()
+
+
+def test_a_run_that_is_killed_fails_its_trial(fake):
+    fake.logs("0.1", 4.0)
+    done = fake.search("Dies,0.1", "--trials", "2")
+    assert done.returncode == 0 and fake.trials()["0.1"].state == TrialState.COMPLETE
+    assert fake.trials()["Dies"].user_attrs["reason"].startswith("A-v0 seed 1: exit code -9: ")
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ("Refuse1,Refuse2,Refuse3", "2 trials in a row did not run, the last: A-v0 seed 1: exit"),
+        ("0.1,0.2", "defaults: A-v0 seed 1: no episode ended"),
+    ],
+)
+def test_a_search_that_cannot_work_gives_up(fake, rates, message, monkeypatch):
+    monkeypatch.setattr(tune, "PATIENCE", 2)
+    if "defaults" in message:
+        (fake.folder / "events-None").unlink()
+    done = fake.search(rates, "--trials", "3")
+    assert done.returncode == 1 and f"FAILED   {message}" in done.stderr
+
+
+# ------ scores and spaces ------
+
+
+def events(*episodes: tuple[int, float]) -> Any:
+    """What was logged of episodes: the step at which each ended, and its return."""
+    return tune.run_folders.Events(
+        [tune.run_folders.Episode(step, 0.0, score) for step, score in episodes]
+    )
+
+
+def test_scores_are_normalized_between_their_targets():
+    targets = tune.parse_targets(("CartPole-v1=0:500", "ns:Acrobot-v1=-500:-100", "Length=90:40"))
+    cases = [("CartPole-v1", 125, 0.25), ("CartPole-v1", 600, 1.2), ("ns:Acrobot-v1", -400, 0.25)]
+    for env_id, score, expected in [*cases, ("Length", 40, 1.0), ("Length", 100, -0.2)]:
+        assert targets[env_id].normalized(score) == pytest.approx(expected)
+    assert tune.parse_targets(("A-v0",))["A-v0"].normalized(-7.5) == -7.5, "alone: as it is"
+
+
+def test_score_of_a_run_is_that_of_its_end_or_of_all_its_steps():
+    """After 100 episodes the rolling mean of the last 100 leaves the first ones behind."""
+    log = events(*[(step, 0.0 if step <= 100 else 10.0) for step in range(1, 301)])
+    assert tune.score_at(log, 300, "final") == 10
+    assert tune.score_at(log, 150, "final") == pytest.approx(5)
+    # The rolling mean: 0 up to step 100, a line up to 10 at step 200, 10 from there on.
+    assert tune.score_at(log, 300, "curve") == pytest.approx((0 + 5 + 10) / 3, abs=0.1)
+    assert tune.score_at(log, 200, "curve") == pytest.approx((0 + 5) / 2, abs=0.1)
+    late = events((90, 3.0))
+    assert tune.score_at(late, 100, "curve") == 3, "steps before the first episode do not count"
+    assert math.isnan(tune.score_at(late, 89, "curve"))
+    assert math.isnan(tune.score_at(events(), 100, "final"))
+
+
+def test_space_of_all_kinds_and_the_flags_it_becomes():
+    words = ("num-steps=32,64", "--norm_adv=yes,no", "a=int:1:10", "b=-1:0.5", "c=log:1e-4:1")
+    assert tune.parse_space(words) == {
+        "num-steps": CategoricalDistribution(["32", "64"]),
+        "norm-adv": CategoricalDistribution(["yes", "no"]),
+        "a": IntDistribution(1, 10),
+        "b": FloatDistribution(-1, 0.5),
+        "c": FloatDistribution(1e-4, 1, log=True),
+    }
+    params = {"num-steps": "32", "norm-adv": "no", "a": 3, "c": 0.000123456}
+    assert shlex.join(tune.flags(params)) == "--num-steps 32 --no-norm-adv --a 3 --c 0.0001235"
+    assert tune.flags({"norm-adv": "yes"}) == ["--norm-adv"]
+
+
+def test_help_explains_the_space_in_five_lines(fake):
+    shown = run_program("tune.py", "--help").stdout
+    after = shown.split("A search space is one word for each flag:\n")[1].split("\n\n")[0]
+    examples = [line.split()[0] for line in after.splitlines()]
+    assert len(examples) == 5 and len(tune.parse_space(tuple(examples))) == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--space", "--space is empty"),
+        ("--space lr", "--space: lr is not FLAG=A,B,C"),
+        ("--space lr=0.1", "--space: lr=0.1 is not"),
+        ("--space lr=0.1,0.1", "--space: lr=0.1,0.1 is not"),
+        ("--space lr=1:0.1", "--space: lr=1:0.1 is not"),
+        ("--space lr=0:nan", "--space: lr=0:nan is not"),
+        ("--space lr=log:0:1", "--space: lr=log:0:1 is not"),
+        ("--space lr=int:0.5:3", "--space: lr=int:0.5:3 is not"),
+        ("--space lr=exp:0.5:3", "--space: lr=exp:0.5:3 is not"),
+        ("--space lr=1,2 lr=3,4", "--space names lr twice"),
+        ("--space seed=1,2", "must not contain seed"),
+        ("--target-scores", "--target-scores is empty"),
+        ("--target-scores A-v0 B-v0=0:1", "A-v0 needs =LOW:HIGH"),
+        ("--target-scores A-v0=0", "A-v0=0 is not of the form"),
+        ("--target-scores A-v0=1:1", "A-v0=1:1 is not of the form"),
+        ("--target-scores A-v0=0:inf", "A-v0=0:inf is not of the form"),
+        ("--target-scores A-v0=0:1 A-v0=0:2", "names A-v0 twice"),
+        ("--command 'python nowhere.py'", "there is no file nowhere.py"),
+        ("--command 'python FAKE --seed 3'", "must not contain --seed"),
+        ("--trials 0", "--trials must be at least 1"),
+        ("--workers 0", "--workers must be at least 1"),
+        ("--num-seeds 0", "--num-seeds must be at least 1"),
+        ("--prune-below 100", "--prune-below must be 0 to 99"),
+        ("--minutes 0", "--minutes must be above 0"),
+        ("--check-seeds 1", "--check-seeds must be 0, or at least 2"),
+        ("--study FAKE", "--study: "),
+        ("--plot FAKE/results", "--plot: "),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(fake, flags, message):
+    words = [word.replace("FAKE", str(fake.path)) for word in shlex.split(flags)]
+    words = [word.replace("python", sys.executable) for word in words]
+    before = sorted(fake.folder.iterdir())
+    refused = fake.search("0.1,0.2", *words)
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.startswith("error: ") and message in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert sorted(fake.folder.iterdir()) == before, "nothing is created"
+
+
+def test_a_file_that_is_no_study_is_refused(fake):
+    fake.study.mkdir()
+    (fake.study / "study.db").write_text("notes")
+    refused = fake.search("0.1,0.2")
+    assert refused.returncode == 2 and "study.db is not a file of SQLite" in refused.stderr
+
+
+def test_the_table_shows_where_trials_are_and_who_leads(fake, monkeypatch, capsys):
+    """On a terminal: the summary, a line for each running trial, the best ones."""
+    fake.logs("0.1", 4.0)
+    fake.logs("0.2", 8.0)
+    assert fake.search("0.1,0.2", "--trials", "2").returncode == 0
+    args = tune.tyro.cli(tune.Args, args=fake.words("0.1,0.2", "--trials", "2"))
+    search = tune.Search(args, *tune.open_study(args))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((120, 20)))
+    table = tune.Table(search)
+    candidate = tune.Candidate("trial 2", {"learning-rate": 0.3}, search.defaults.tasks)
+    candidate.current = 0.25
+    table.running[candidate.task] = candidate
+    table.draw([candidate.task])
+    lines = capsys.readouterr().out.splitlines()
+    best = fake.trials()["0.2"].number
+    assert lines[0].startswith("2 of 2 trials: 2 done, 0 ended early, 0 failed, best 0.450")
+    assert lines[1].startswith("  trial 2    0.250  A-v0 seed 1:  42%")
+    assert lines[1].endswith("learning-rate 0.3")
+    assert lines[3].split() == ["trial", str(best), "0.450", "learning-rate", "0.2"]

@@ -1,0 +1,104 @@
+"""What the pages "How to" show: an environment, a network, the parameters of SB3."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from helpers.command_line import EVALUATE, checkpoint, curve, run_command, train_command
+from helpers.in_process import load_script
+from sync import ROOT
+
+EXAMPLES = ROOT / "docs" / "examples"
+DOCKING = "docking:Docking-v0"
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch):
+    """docs/examples can be imported from."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def test_the_example_keeps_to_gymnasiums_interface(examples: None):
+    env = gym.make(DOCKING, render_mode="rgb_array")
+    assert env.spec is not None and env.spec.max_episode_steps == 200
+    check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize(
+    ("state", "reward", "terminated"),
+    [
+        ((0.5, -0.1), 0.1, False),  # comes closer
+        ((0.04, -0.01), 1.01, True),  # docks
+        ((0.04, -0.03), 0.03, False),  # too fast
+        ((-1.95, -0.1), -1.1, True),  # lost
+    ],
+)
+def test_what_the_example_pays(state, reward: float, terminated: bool, examples: None):
+    env: Any = gym.make(DOCKING).unwrapped
+    env.reset(seed=1)
+    env.position, env.velocity = state
+    _, paid, is_terminated, is_truncated, _ = env.step(1)
+    assert paid == pytest.approx(reward)
+    assert (is_terminated, is_truncated) == (terminated, False)
+
+
+@pytest.mark.slow("training")
+def test_ppo_learns_in_the_example(tmp_path: Path):
+    flags = ("--env-id", DOCKING, "--total-timesteps", 20480, "--checkpoint-every", 0)
+    path = str(EXAMPLES)
+    run = train_command(*flags, "--eval-episodes", 5, cwd=tmp_path, PYTHONPATH=path)
+    returns = [value for _, value in curve(run.folder, "charts/episodic_return")]
+    assert np.mean(returns[:20]) < 0 and np.mean(returns[-50:]) > 1.5
+    words = (run.folder, "--episodes", 2, "--capture-video")
+    played = run_command(*words, cwd=tmp_path, script=EVALUATE, PYTHONPATH=path)
+    assert played.returncode == 0, played.stderr
+    assert len(list(run.folder.glob("videos/*/*.mp4"))) == 2
+
+
+def patched(source: str, diff: str) -> str:
+    """The source with a diff of one hunk applied; its lines must be there, once."""
+    lines = diff.partition("\n@@")[2].splitlines()[1:]
+    before = "".join(line[1:] + "\n" for line in lines if line[0] in " -")
+    after = "".join(line[1:] + "\n" for line in lines if line[0] in " +")
+    assert source.count(before) == 1, "docs/examples/own_network.diff is stale"
+    return source.replace(before, after)
+
+
+def test_the_edited_network_trains_and_plays(tmp_path: Path):
+    script = tmp_path / "my_ppo.py"
+    diff = (EXAMPLES / "own_network.diff").read_text()
+    script.write_text(patched((ROOT / "ppo" / "ppo.py").read_text(), diff))
+    flags = ("--total-timesteps", 1024, "--eval-episodes", 0)
+    run = train_command(*flags, cwd=tmp_path, script=script)
+    weight = checkpoint(run.folder)["agent"]["trunk.0.weight"]
+    assert weight.shape == (128, 4)
+    # Its columns were orthogonal; training has changed that.
+    assert (weight.T @ weight - 2 * torch.eye(4)).abs().max() > 1e-3
+    words = (run.folder, "--episodes", 1, "--script", script)
+    played = run_command(*words, cwd=tmp_path, script=EVALUATE)
+    assert played.returncode == 0, played.stderr
+
+
+def test_a_stale_diff_is_noticed():
+    diff = (EXAMPLES / "own_network.diff").read_text()
+    with pytest.raises(AssertionError, match="stale"):
+        patched((ROOT / "ppo" / "ppo_atari.py").read_text(), diff)
+
+
+def test_defaults_of_stable_baselines3_and_of_ppo_are_those_in_the_table():
+    from stable_baselines3 import PPO
+
+    text = (ROOT / "docs" / "howto" / "from-sb3.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \| `--([\w-]+)` \| (\S+) \|", text, re.MULTILINE)
+    assert len(rows) == 15
+    theirs = inspect.signature(PPO).parameters
+    ours = load_script("ppo.py").Args()
+    for name, their_default, flag, our_default in rows:
+        assert str(theirs[name].default) == their_default, name
+        assert str(getattr(ours, flag.replace("-", "_"))) == our_default, flag

@@ -1,0 +1,611 @@
+"""ppo_continuous_action_mjx.py: what it does otherwise than its parent, the scan script.
+
+Most tests use the tasks of tests/envs/robots.py, which have no physics and compile in no time.
+"""
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import command_line
+from helpers.in_process import load_script, train
+from torch.distributions import Independent, Normal
+
+jax = pytest.importorskip("jax", reason="needs the extra `jax`")
+mujoco_playground = pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
+import jax.numpy as jnp  # noqa: E402
+import robots  # noqa: E402
+from flax import nnx, serialization  # noqa: E402
+
+jax.config.update("jax_platforms", "cpu")
+script = load_script("ppo_continuous_action_mjx.py")
+their = load_script("ppo_continuous_action.py")
+FILE = command_line.PPO / "ppo_continuous_action_mjx.py"
+STEPS, ENVS, LIMIT = 16, 3, 6
+DRILL = {"env_id": "robots:Drill", "num_envs": ENVS, "num_steps": STEPS, "num_minibatches": 3}
+DRILL |= {"total_timesteps": STEPS * ENVS * 6, "seed": 2, "gamma": 0.9, "update_epochs": 2}
+
+
+class Space:
+    """What an agent asks of its environments."""
+
+    single_observation_space = type("Box", (), {"shape": (5,)})
+    single_action_space = type("Box", (), {"shape": (3,)})
+
+
+def make_agent(moved: float = 0.4) -> Any:
+    """An agent whose weights are far from the small initial ones, unless `moved` is 0."""
+    agent = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(3)))()
+    if moved:
+        rng = np.random.default_rng(0)
+        new = {n: rng.normal(size=x.shape) * moved for n, x in script.named(agent).items()}
+        for name in new:
+            if "stats" in name:  # count, mean and deviation
+                new[name] = np.abs(new[name]) + 0.5
+        agent = script.with_arrays(agent, {n: x.astype(np.float32) for n, x in new.items()})
+    return agent
+
+
+def torch_weights(named: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """An agent's arrays, or their gradient, under the names of torch's agent."""
+    found = {}
+    for name, value in named.items():
+        array = np.array(value)
+        name = name.removesuffix(".value").replace("layers.", "").replace("kernel", "weight")
+        found[name] = torch.from_numpy(array.T.copy() if name.endswith("weight") else array)
+    return found
+
+
+def make_twin(agent: Any) -> Any:
+    """Torch's agent with the same weights and statistics."""
+    twin = their.Agent(Space())
+    twin.load_state_dict(torch_weights(script.named(agent)))
+    return twin
+
+
+# ------ policy ------
+def test_log_probability_entropy_and_value_are_those_of_a_normal_distribution():
+    agent, rng = make_agent(), np.random.default_rng(1)
+    twin = make_twin(agent)
+    x, action = rng.normal(size=(2, 50, 5)).astype(np.float32)
+    action = action[:, :3] * 2
+    logprob, entropy, value = agent.get_logprob_entropy_value(jnp.array(x), jnp.array(action))
+    assert logprob.shape == entropy.shape == value.shape == (50,)
+    with torch.no_grad():
+        mean = twin.actor(torch.from_numpy(x))
+        normal = Independent(Normal(mean, twin.actor_logstd.exp()), 1)
+        wanted = normal.log_prob(torch.from_numpy(action)), normal.entropy()
+        wanted += (twin.get_value(torch.from_numpy(x)),)
+    for found, right in zip((logprob, entropy, value), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
+    greedy = agent.get_action(jnp.array(x), jax.random.key(0), True)
+    np.testing.assert_allclose(greedy, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_actions_are_sampled_from_that_distribution():
+    agent, samples = make_agent(), 40_000
+    x = jnp.ones((1, 5))
+    actions = agent.get_action(jnp.repeat(x, samples, 0), jax.random.key(0))
+    z = np.asarray((actions - agent.actor(x)) / jnp.exp(agent.actor_logstd[...]))
+    assert np.abs(z.mean(0)).max() < 5 / samples**0.5
+    assert np.abs(z.var(0) - 1).max() < 5 * (2 / samples) ** 0.5
+    assert np.abs(np.corrcoef(z.T) - np.eye(3)).max() < 5 / samples**0.5
+
+
+def test_initial_policy():
+    """Mean near 0, standard deviation 1, the same for every observation; networks apart."""
+    agent = make_agent(moved=0)
+    assert hasattr(agent.critic, "layers") and hasattr(agent.actor, "layers")
+    assert agent.actor_logstd[...].tolist() == [0, 0, 0]
+    for part, outputs in ((agent.critic, 1), (agent.actor, 3)):
+        shapes = [layer.kernel.shape for layer in part.layers[::2]]
+        assert shapes == [(5, 64), (64, 64), (64, outputs)]
+    weight = agent.actor.layers[-1].kernel[...]
+    np.testing.assert_allclose(weight.T @ weight, 0.01**2 * np.eye(3), atol=1e-8)
+
+    def value(agent: Any) -> Any:
+        return agent.get_logprob_entropy_value(jnp.ones((9, 5)), jnp.zeros((9, 3)))[2].sum()
+
+    def mean(agent: Any) -> Any:
+        return agent.get_action(jnp.ones((9, 5)), jax.random.key(0), True).sum()
+
+    for output, not_used in ((value, "actor"), (mean, "critic")):
+        gradient = script.named(jax.grad(output)(agent))
+        parts = {name for name, x in gradient.items() if np.abs(x).max() > 0}
+        assert parts and not any(name.startswith(not_used) for name in parts)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.1, 1e6])
+def test_loss_and_clipped_gradient_equal_torchs(max_grad_norm: float):
+    """Through the normalized observations, whose statistics have no gradient."""
+    args = script.Args(max_grad_norm=max_grad_norm, ent_coef=0.01)
+    agent, rng, rows = make_agent(), np.random.default_rng(0), 32
+    twin = make_twin(agent)
+    names = ("logprobs", "values", "advantages", "returns")
+    batch = {name: rng.normal(size=rows).astype(np.float32) for name in names}
+    batch |= {"obs": 3 * rng.normal(size=(rows, 5)).astype(np.float32)}
+    batch |= {"actions": rng.normal(size=(rows, 3)).astype(np.float32)}
+    batch |= {"valid": rng.random(rows) < 0.8}
+    with torch.no_grad():
+        x = twin.features(torch.from_numpy(batch["obs"]))
+        old = twin.get_logprob_entropy_value(x, torch.from_numpy(batch["actions"]))[0].numpy()
+    batch["logprobs"] = old + 0.3 * batch["logprobs"]
+    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+    their_args = their.Args(max_grad_norm=max_grad_norm, ent_coef=0.01)
+    stats = their.backward(twin, tensors, torch.arange(rows), their_args)
+    arrays = jax.tree.map(jnp.asarray, batch)
+    gradient, found = jax.jit(partial(script.backward, args=args))(agent, arrays, jnp.arange(rows))
+    for name, value in stats.items():
+        assert found[name] == pytest.approx(value.item(), rel=1e-3, abs=1e-4), name
+    named = torch_weights(script.named(gradient))
+    assert not named["obs_stats"].any() and not named["return_stats"].any()
+    for name, parameter in twin.named_parameters():
+        largest = parameter.grad.abs().max().item()
+        torch.testing.assert_close(named[name], parameter.grad, rtol=1e-3, atol=1e-3 * largest)
+
+
+def test_advantages_equal_torchs():
+    rng = np.random.default_rng(0)
+    rewards, values = (rng.normal(size=(40 + i, 3)).astype(np.float32) for i in range(2))
+    ends = rng.random((2, 40, 3)) < 0.1
+    args = script.Args(gamma=0.9, gae_lambda=0.8)
+    found = script.compute_gae(*map(jnp.asarray, (rewards, values, *ends)), args)
+    for ours, wanted in zip(found, their.compute_gae(rewards, values, *ends, args), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
+
+
+# ------ statistics ------
+def two_pass(x: np.ndarray) -> np.ndarray:
+    return np.stack([np.full(x.shape[1], len(x)), x.mean(0), x.std(0)])
+
+
+@pytest.mark.parametrize("sizes", [[100], [3, 7, 50, 40]], ids=str)
+def test_update_stats_equals_a_two_pass_computation(sizes: list[int]):
+    rng = np.random.default_rng(0)
+    x = rng.normal([1, -300, 0.01], [2, 40, 0.001], (100, 3)).astype(np.float32)
+    valid = rng.random(100) < 0.7
+    stats, start = jnp.array([[0.0], [0.0], [1.0]]).repeat(3, 1), 0
+    for size in sizes:
+        rows = slice(start, start + size)
+        stats = script.update_stats(stats, jnp.array(x[rows]), jnp.array(valid[rows]))
+        same = script.update_stats(stats, jnp.array(x[rows]), jnp.zeros(size, bool))
+        np.testing.assert_allclose(same, stats, rtol=1e-6)  # nothing valid, nothing changed
+        start += size
+    np.testing.assert_allclose(stats, two_pass(x[valid].astype(np.float64)), rtol=2e-4)
+
+
+def test_features_are_normalized_and_clipped():
+    agent, obs = make_agent(), np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    _, mean, std = np.array(agent.obs_stats[...])
+    found = agent.features(jnp.array(obs))
+    np.testing.assert_allclose(found, (obs - mean) / std, rtol=1e-4, atol=1e-5)
+    far = agent.features(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
+    assert far[0, :2].tolist() == [10.0, -10.0]
+
+
+def discounted_sums(rewards: np.ndarray, valid: np.ndarray, gamma: float) -> np.ndarray:
+    """Of each valid row: rewards of its episode up to it, each discounted by its age."""
+    sums = np.zeros(rewards.shape)
+    for env in range(rewards.shape[1]):
+        for t in range(len(rewards)):
+            first = t
+            while first > 0 and valid[first, env]:
+                first -= 1
+            rows = [i for i in range(first, t + 1) if valid[i, env]]
+            sums[t, env] = sum(gamma ** (t - i) * rewards[i, env] for i in rows)
+    return sums[valid]
+
+
+@pytest.fixture(scope="module")
+def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
+    """A run: of each iteration the rows, what compute_gae got, the batch and the statistics."""
+    seen: list[dict[str, Any]] = []
+    rollout, compute_gae, update_ppo = script.rollout, script.compute_gae, script.update_ppo
+    copied = partial(jax.tree.map, np.array)
+
+    def spy_rollout(envs: Any, agent: Any, *arguments: Any) -> Any:
+        answer = rollout(envs, agent, *arguments)
+        seen.append({"rows": copied(answer[2]), "stats": np.array(agent.obs_stats[...])})
+        return answer
+
+    def spy_gae(*arguments: Any) -> Any:
+        seen[-1]["gae"] = copied(arguments[:4])
+        return compute_gae(*arguments)
+
+    def spy_update(learner: Any, batch: Any, *arguments: Any) -> Any:
+        seen[-1]["batch"] = copied(batch)
+        learner, stats = update_ppo(learner, batch, *arguments)
+        seen[-1]["agent"] = copied(script.named(learner["agent"]))
+        return learner, stats
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "rollout", spy_rollout)
+        patch.setattr(script, "compute_gae", spy_gae)
+        patch.setattr(script, "update_ppo", spy_update)
+        folder = tmp_path_factory.mktemp("run")
+        run = train(script, folder, **DRILL)
+    seen[0]["run"] = run
+    return seen
+
+
+def joined(iterations: list[dict[str, Any]], part: str, name: str) -> np.ndarray:
+    """All steps of the run: (6 * STEPS, ENVS, ...)."""
+    arrays = [seen[part][name] for seen in iterations]
+    return np.concatenate([x.reshape(STEPS, ENVS, *x.shape[1:][part == "rows" :]) for x in arrays])
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    return serialization.msgpack_restore((folder / "checkpoint.pt").read_bytes())
+
+
+def saved_stats(folder: Path, name: str) -> np.ndarray:
+    return saved(folder)["agent"][f"{name}.value"]
+
+
+def test_statistics_cover_the_valid_rows_and_no_others(iterations: list[dict[str, Any]]):
+    rows, obs = joined(iterations, "rows", "rewards"), joined(iterations, "rows", "obs")
+    valid = joined(iterations, "batch", "valid")
+    assert 0.1 < 1 - valid.mean() < 0.5
+    folder = iterations[0]["run"].folder
+    found = saved_stats(folder, "obs_stats")
+    np.testing.assert_allclose(found, two_pass(obs[valid]), rtol=1e-3, atol=1e-3)
+    wanted = two_pass(discounted_sums(rows, valid, 0.9)[:, None])
+    np.testing.assert_allclose(saved_stats(folder, "return_stats"), wanted, rtol=1e-3)
+
+
+def test_rewards_are_scaled_and_clipped(iterations: list[dict[str, Any]]):
+    """By the deviation of the discounted sums up to and including this rollout."""
+    raw, valid = joined(iterations, "rows", "rewards"), joined(iterations, "batch", "valid")
+    clipped = 0
+    for i, seen in enumerate(iterations):
+        until = STEPS * (i + 1)
+        scale = discounted_sums(raw[:until], valid[:until], 0.9).std()
+        wanted = raw[until - STEPS : until] / scale
+        clipped += (wanted > 10).sum()
+        np.testing.assert_allclose(seen["gae"][0], wanted.clip(-10, 10), rtol=1e-3, atol=1e-5)
+    assert clipped > 0
+
+
+def test_observations_are_normalized_and_clipped(iterations: list[dict[str, Any]]):
+    """By the statistics of the rollouts before, the same in rollout and update."""
+    before = np.zeros((0, 5))
+    for seen in iterations:
+        obs = seen["batch"]["obs"]
+        wanted = obs
+        if len(before):
+            np.testing.assert_allclose(seen["stats"], two_pass(before), rtol=1e-3, atol=1e-3)
+            _, mean, std = two_pass(before)
+            wanted = (obs - mean) / std.clip(1e-4)
+        valid = seen["batch"]["valid"]
+        features = seen["rows"]["features"].reshape(-1, 5)
+        np.testing.assert_allclose(
+            features[valid], wanted[valid].clip(-10, 10), rtol=1e-2, atol=1e-2
+        )
+        np.testing.assert_array_equal(seen["agent"]["obs_stats.value"], seen["stats"])
+        before = np.concatenate([before, obs[valid]])
+
+
+def test_the_first_ratio_is_1(iterations: list[dict[str, Any]], tmp_path: Path):
+    run = train(script, tmp_path, **(DRILL | {"num_minibatches": 1, "update_epochs": 1}))
+    for name in ("losses/approx_kl", "losses/old_approx_kl", "losses/clipfrac"):
+        np.testing.assert_allclose([x for _, x in run.scalars()[name]], 0, atol=1e-5)
+    wanted = {name for name in iterations[0]["run"].scalars()}
+    assert "charts/episodic_return" in wanted and "losses/grad_norm" in wanted
+
+
+def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[dict[str, Any]]):
+    """Brute force over the definition, from scaled rewards and the critic's values."""
+    args = iterations[0]["run"].args
+    rows = {n: joined(iterations, "rows", n) for n in ("terminated", "truncated")}
+    assert (rows["truncated"] & ~rows["terminated"]).sum() > 5
+    for seen in iterations:
+        rewards, values, terminated, truncated = seen["gae"]
+        batch = {n: x.reshape(STEPS, ENVS, *x.shape[1:]) for n, x in seen["batch"].items()}
+        np.testing.assert_array_equal(terminated, seen["rows"]["terminated"])
+        np.testing.assert_array_equal(truncated, seen["rows"]["truncated"])
+        for env in range(ENVS):
+            for first in range(STEPS):
+                total, weight = 0.0, 1.0
+                for t in range(first, STEPS):
+                    last = 0.0 if terminated[t, env] else values[t + 1, env]
+                    total += weight * (rewards[t, env] + args.gamma * last - values[t, env])
+                    if terminated[t, env] or truncated[t, env]:
+                        break
+                    weight *= args.gamma * args.gae_lambda
+                if batch["valid"][first, env]:
+                    assert batch["advantages"][first, env] == pytest.approx(total, abs=1e-3)
+
+
+# ------ environments ------
+def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]]):
+    """What was stored, against the rules by which Drill numbers, pays and ends its episodes."""
+    names = ("obs", "actions", "rewards", "terminated", "truncated", "over", "score", "length")
+    rows = {name: joined(iterations, "rows", name) for name in names}
+    valid = joined(iterations, "batch", "valid")
+    births, kinds = [], set()
+    for env in range(ENVS):
+        row = [{name: x[t, env] for name, x in rows.items()} for t in range(len(rows["obs"]))]
+        assert not valid[0, env]  # everything begins with a reset step
+        for t in range(len(row) - 1):
+            shown = row[t + 1]["obs"]
+            if not valid[t, env]:
+                assert row[t]["rewards"] == row[t]["score"] == row[t]["length"] == 0
+                assert not row[t]["over"]
+                assert shown[1:].tolist() == [0, 0, 0, 3]
+                births.append(shown[0])
+                score = 0.0
+                continue
+            number = np.floor(births[-1])
+            step, ends_at = row[t]["length"], 1 + number % 10
+            terminated = step == ends_at
+            blown_up = terminated and number % 7 == 0
+            reward = 1e5 if number % 100 == 5 and terminated else step * (1 + number % 3)
+            reward = 0.0 if blown_up else reward
+            score += reward
+            executed = row[t]["actions"].clip(-1, 1)
+            wanted = np.zeros(5) if blown_up else [births[-1], step, *executed, 3]
+            np.testing.assert_array_equal(shown, np.array(wanted, np.float32))
+            assert row[t]["rewards"] == reward and row[t]["score"] == score
+            assert row[t]["terminated"] == terminated
+            assert row[t]["truncated"] == (step == LIMIT)
+            assert row[t]["over"] == (terminated or step == LIMIT) == (not valid[t + 1, env])
+            kinds |= {"blown up"} if blown_up else set()
+            kinds |= {(row[t]["terminated"].item(), row[t]["truncated"].item())}
+    assert len(set(births)) == len(births) > 40, "fresh starts"
+    assert kinds >= {"blown up", (True, False), (False, True), (False, False)}
+    assert (np.abs(rows["actions"]) > 1).mean() > 0.2
+
+
+def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path):
+    args = script.Args(**(DRILL | {"env_id": "robots:DictDrill"}))
+    envs = script.make_envs(args, tmp_path)
+    assert envs.single_observation_space.shape == (5,)
+    state, obs = envs.reset(seed=1)
+    assert obs.shape == (ENVS, 5) and state["over"].all()
+    step = jax.jit(envs.step)
+    state, _, _ = step(state, jnp.zeros((ENVS, 2)))
+    _, obs, _ = step(state, jnp.full((ENVS, 2), jnp.array([3.0, -0.5])))
+    assert (obs[:, 1:] == jnp.array([1.0, 1.0, -0.5, 3.0])).all()
+
+
+def test_starts_are_computed_only_where_an_episode_is_over(tmp_path: Path):
+    """They may take as long as hundreds of steps, so they stand in a branch of their own."""
+    envs = script.make_envs(script.Args(**DRILL), tmp_path)
+    state, _ = envs.reset(seed=1)
+    jaxpr = str(jax.make_jaxpr(envs.step)(state, jnp.zeros((ENVS, 2))))
+    assert jaxpr.count("cond[") == 1
+
+
+def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
+    iterations: list[dict[str, Any]], tmp_path: Path
+):
+    args = replace(iterations[0]["run"].args, eval_episodes=7)
+    envs = script.make_envs(replace(args, num_envs=7), tmp_path)
+    agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
+    agent = script.with_arrays(agent, saved(iterations[0]["run"].folder)["agent"])
+    before = jax.tree.map(np.array, script.named(agent))
+    returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
+    for name, array in script.named(agent).items():
+        np.testing.assert_array_equal(array, before[name])
+    state, obs = envs.reset(seed=args.seed + 1_000_000)
+    wanted, step = [None] * 7, jax.jit(envs.step)
+    for t in range(1 + LIMIT):
+        key = jax.random.fold_in(jax.random.key(args.seed + 1_000_000), t)
+        state, obs, rows = step(state, agent.get_action(agent.features(obs), key))
+        for robot in range(7):
+            if rows["over"][robot] and wanted[robot] is None:
+                wanted[robot] = rows["score"][robot].item()
+    assert returns.tolist() == wanted
+    none = script.evaluate(agent, replace(args, eval_episodes=0), tmp_path)
+    assert len(none["episodic_return"]) == 0
+
+
+class Renderer:
+    """In place of MuJoCo's: notes the pose that it is to draw."""
+
+    drawn: list[float] = []  # noqa: RUF012
+
+    def __init__(self, model: Any):
+        pass
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update_scene(self, data: Any, camera: int) -> None:
+        self.drawn.append(data.qpos[0])
+
+    def render(self) -> Any:
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+def test_films_show_whole_episodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Every other pose, at 50 of them in a second; of every other episode, over many rollouts."""
+    monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
+    Renderer.drawn = []
+    args = script.Args(**(DRILL | {"video_every": 2, "capture_video": True}))
+    envs = script.make_envs(args, tmp_path)
+    pose = np.arange(12.0)
+    over = np.isin(pose, [4, 6, 11])
+    rows = {"over": over, "qpos": pose[:, None]}
+    rows |= {"mocap_pos": np.zeros((12, 0, 3)), "mocap_quat": np.zeros((12, 0, 4))}
+    other = {name: np.zeros_like(x) for name, x in rows.items()}
+    rows = {name: np.stack([rows[name], other[name]], 1) for name in rows}
+    for part in (slice(0, 3), slice(3, 12)):
+        envs.film({name: x[part] for name, x in rows.items()})
+    films = sorted(path.name for path in tmp_path.glob("*.mp4"))
+    assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
+    assert Renderer.drawn == [0, 2, 4, 7, 9, 11]
+
+
+def test_each_episode_of_an_evaluation_is_filmed(
+    iterations: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
+    Renderer.drawn = []
+    flags = {"eval_episodes": 3, "capture_video": True, "video_every": 1}
+    args = replace(iterations[0]["run"].args, **flags)
+    agent = jax.jit(lambda: script.Agent(script.make_envs(args, tmp_path), nnx.Rngs(0)))()
+    script.evaluate(agent, args, tmp_path)
+    assert len(list(tmp_path.glob("*.mp4"))) == 3
+    starts = [i for i, t in enumerate(Renderer.drawn) if t == 1]  # after the first step
+    assert starts[0] == 0 and len(starts) == 3
+
+
+# ------ runs ------
+def test_resumed_equals_uninterrupted(tmp_path: Path):
+    flags = DRILL | {"env_id": "robots:Metronome", "anneal_lr": False}
+    flags |= {"total_timesteps": STEPS * ENVS * 4}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    uninterrupted = train(script, whole, **flags)
+    train(script, parts, **(flags | {"total_timesteps": STEPS * ENVS * 2}))
+    checkpoint = script.load_checkpoint(parts / "checkpoint.pt")
+    assert script.train(uninterrupted.args, parts, checkpoint) == 0
+    assert saved_stats(whole, "obs_stats")[0, 0] == 4 * (STEPS - 1) * ENVS
+    for part in ("agent", "moments"):
+        one, two = saved(whole)[part], saved(parts)[part]
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.slow("learning")
+def test_probe_mean_moves_to_the_target(tmp_path: Path):
+    flags = {"num_envs": 16, "num_steps": 64, "total_timesteps": 1024 * 30, "num_minibatches": 4}
+    run = train(script, tmp_path, env_id="robots:Target", learning_rate=3e-3, **flags)
+    envs = script.make_envs(run.args, tmp_path)
+    agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
+    agent = script.with_arrays(agent, saved(tmp_path)["agent"])
+    x = agent.features(jnp.array([[-1.0], [1.0]]))
+    actions = agent.get_action(x, jax.random.key(0), True)
+    np.testing.assert_allclose(actions, [[-0.5, -0.5], [0.5, 0.5]], atol=0.15)
+    assert (agent.actor_logstd[...] < -0.4).all()  # it has become surer
+
+
+@pytest.mark.slow("MuJoCo's physics compile")
+def test_a_real_task(tmp_path: Path):
+    """The pole stands at first, for which CartpoleBalance pays almost 1."""
+    flags = {"env_id": "CartpoleBalance", "num_envs": 4, "num_steps": 8, "num_minibatches": 2}
+    run = train(script, tmp_path, **flags, total_timesteps=96)
+    stats = saved_stats(run.folder, "obs_stats")
+    assert stats[0, 0] == 96 - 4 and np.isfinite(stats).all()
+    assert stats[1, 1] > 0.9  # cosine of the pole's angle
+    assert 0.5 < saved_stats(run.folder, "return_stats")[1, 0] < 20
+
+
+SHORT = ("--env-id", "robots:Drill", "--num-envs", 2, "--num-steps", 8, "--num-minibatches", 1)
+SHORT += ("--update-epochs", 1)
+
+
+@pytest.mark.slow("JAX's command line")
+def test_command_line(tmp_path: Path):
+    """A run that Ctrl-C stops, is resumed and then played."""
+    process = command_line.start_command(
+        *SHORT, "--total-timesteps", 100_000_000, "--runs-dir", "runs", cwd=tmp_path, script=FILE
+    )
+    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    code, _, stderr = command_line.finish(process, 100)
+    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
+    step = saved(folder)["global_step"]
+    assert step > 0 and not (folder / "agent.pt").exists()
+    flags = ["--total-timesteps", step + 32, "--eval-episodes", 2]
+    done = command_line.run_command("--resume", folder, *flags, cwd=tmp_path, script=FILE)
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"^{step + 32:,} steps, [\d,]+ steps/s$", done.stdout, re.MULTILINE)
+    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
+    played = command_line.run_command(
+        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
+    )
+    assert played.returncode == 0 and "episode   2: return" in played.stdout, played.stderr
+
+
+# ------ flags and bad input ------
+def test_number_of_robots_depends_on_the_device(monkeypatch: pytest.MonkeyPatch):
+    assert script.Args().num_envs == 64 and script.Args(num_envs=5).num_envs == 5
+    assert script.Args(device="toaster").num_envs == 64
+    monkeypatch.setattr(script, "setup_jax", lambda args: type("Gpu", (), {"platform": "gpu"}))
+    args = script.Args(total_timesteps=10**6)
+    assert args.num_envs == 2048 and args.batch_size == 65_536 and args.num_iterations == 15
+
+
+def refusal(capsys: pytest.CaptureFixture[str], **flags: Any) -> str:
+    """The line in which check() refuses flags."""
+    with pytest.raises(SystemExit) as refused:
+        script.check(script.Args(**flags))
+    assert refused.value.code == 2
+    stderr = capsys.readouterr().err
+    lines = [line for line in stderr.splitlines() if line.startswith(FILE.name)]
+    assert len(lines) == 1 and "Traceback" not in stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"env_id": "CartpoleBalence"}, "has no CartpoleBalence; it has CartpoleBalance, "),
+        ({"env_id": "HalfCheetah-v5"}, "has no HalfCheetah-v5; it has "),
+        ({"env_id": "robots:Dril"}, "has no Dril; it has Drill"),
+        ({"env_id": "nowhere:Drill"}, "--env-id nowhere:Drill: No module named 'nowhere'"),
+        ({"num_minibatches": 3}, "--num-minibatches must divide"),
+        ({"device": "toaster"}, "--device toaster: .*toaster"),
+        ({"num_envs": -1}, "--num-envs starts at 1"),
+        ({"total_timesteps": 100}, "--total-timesteps is below one batch, 2048"),
+    ],
+    ids=lambda x: "" if isinstance(x, str) else str(x),
+)
+def test_bad_input_is_refused_in_one_line(
+    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+):
+    line = refusal(capsys, **{"env_id": "robots:Drill", **flags})
+    assert re.search(message, line), line
+
+
+def test_robots_that_cannot_be_fetched_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """Playground clones them from GitHub; here there is no git."""
+    mjx_env = mujoco_playground._src.mjx_env
+    monkeypatch.setattr(mjx_env, "EXTERNAL_DEPS_PATH", tmp_path)
+    monkeypatch.setattr(mjx_env, "MENAGERIE_PATH", tmp_path / "mujoco_menagerie")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = refusal(capsys, env_id="Go1JoystickFlatTerrain")
+    assert "Go1JoystickFlatTerrain needs the robots of MuJoCo Menagerie" in line and "git" in line
+
+
+def test_a_mistake_in_ones_own_task_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch):
+    def mistaken(*arguments: Any, **options: Any) -> None:
+        raise FileNotFoundError("my_robot.xml")
+
+    monkeypatch.setattr(robots.Drill, "__init__", mistaken)
+    with pytest.raises(FileNotFoundError, match="my_robot"):
+        script.check(script.Args(env_id="robots:Drill"))
+
+
+def test_a_task_that_mujoco_has_outgrown_is_named(capsys: pytest.CaptureFixture[str]):
+    assert "no longer has what Playground's ReacherEasy calls" in refusal(
+        capsys, env_id="ReacherEasy"
+    )
+
+
+def test_films_need_something_to_draw_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def without_screen(model: Any) -> None:
+        raise script.mujoco.FatalError("an OpenGL platform library has not been loaded")
+
+    monkeypatch.setattr(script.mujoco, "Renderer", without_screen)
+    assert "put MUJOCO_GL=egl before" in refusal(capsys, env_id="robots:Drill", capture_video=True)

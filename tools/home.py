@@ -1,0 +1,131 @@
+"""The tables of the first pages: what there is, how large the step to it, how fast, how good.
+
+Blocks of README.md and docs/index.md (see blocks.py): `scripts README.md`, a row for each script,
+and `scores README.md`, five results. All comes from the scripts and the CSV files in docs/results/.
+"""
+
+import csv
+import statistics
+from pathlib import Path
+
+from family import FAMILY
+from sync import Collection, diff_size
+
+ABOUT = {  # the row of each script
+    "ppo.py": "classic control: vector observations, discrete actions",
+    "ppo_continuous_action.py": "continuous actions: MuJoCo, Box2D, dm_control",
+    "ppo_multidiscrete.py": "several discrete actions at a time: Gym-µRTS and others",
+    "ppo_multidiscrete_mask.py": "invalid actions masked",
+    "ppo_atari.py": "Atari games",
+    "ppo_atari_lstm.py": "a recurrent policy that sees one frame",
+    "ppo_atari_multigpu.py": "several GPUs or machines",
+    "ppo_atari_envpool.py": "Atari games in EnvPool",
+    "ppo_atari_envpool_multigpu.py": "EnvPool on several GPUs or machines",
+    "ppo_procgen.py": "Procgen: generated levels, IMPALA-CNN",
+    "ppo_pettingzoo_ma_atari.py": "Atari games of two and four players by self-play",
+    "ppo_atari_envpool_xla_jax.py": "JAX and EnvPool's XLA interface",
+    "ppo_atari_envpool_xla_jax_scan.py": "the same with `jax.lax.scan`",
+    "ppo_gymnax.py": "the whole training in one compiled function: gymnax, MinAtar",
+    "ppo_continuous_action_mjx.py": "MuJoCo Playground: robots simulated on the device",
+}
+SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
+    "ppo.py": "speed.csv",
+    "ppo_continuous_action.py": "speed_continuous.csv",
+    "ppo_atari.py": "speed_atari.csv",
+    "ppo_atari_lstm.py": "speed_atari_lstm.csv",
+    "ppo_atari_envpool.py": "speed_atari_envpool.csv",
+}
+WHOLE = 0.97  # of the published number of steps: a run of full length
+HEADLINES = [  # the five results: script, environment
+    ("ppo.py", "CartPole-v1"),
+    ("ppo.py", "Acrobot-v1"),
+    ("ppo_continuous_action.py", "HalfCheetah-v4"),
+    ("ppo_continuous_action.py", "Walker2d-v4"),
+    ("ppo_continuous_action.py", "Hopper-v4"),
+]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; none if there is no such file."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def published(root: Path, script: str) -> dict[str, tuple[float, int]]:
+    """CleanRL's mean scores of a script and after how many steps, by environment."""
+    rows = [r for r in rows_of(root / "benchmark/published.csv") if r["source"] == "CleanRL"]
+    own = [row for row in rows if row["script"] == Path(script).stem]
+    return {row["env_id"]: (float(row["mean"]), int(row["total_timesteps"])) for row in own}
+
+
+def scores(root: Path, script: str) -> dict[str, list[float]]:
+    """The final scores of a script's runs, by environment; without runs shorter than published."""
+    wanted = {env_id: steps for env_id, (_, steps) in published(root, script).items()}
+    found: dict[str, list[float]] = {}
+    for row in rows_of(root / "docs/results" / f"{Path(script).stem}_scores.csv"):
+        # The last rollout that would go beyond the published number is left out.
+        if int(row["steps"]) >= WHOLE * wanted.get(row["env_id"], 0):
+            found.setdefault(row["env_id"], []).append(float(row["score"]))
+    return found
+
+
+def mean_and_std(x: list[float]) -> str:
+    """Mean and standard deviation over the runs; of a single run its score."""
+    spread = f" ± {statistics.stdev(x):,.0f}" if len(x) > 1 else ""
+    return f"{statistics.mean(x):,.0f}{spread}"
+
+
+def speed(root: Path, script: str) -> str:
+    """How many times as fast as CleanRL's it is, as it comes and with the flag that helps most."""
+    if script not in SPEEDS:
+        return ""
+    rows = rows_of(root / "docs/results" / SPEEDS[script])
+    theirs = {
+        r["column"]: float(r["median"]) for r in rows if r["contender"] == f"CleanRL {script}"
+    }
+    plain = theirs[f"{script} is faster"]
+    flags = [ratio for column, ratio in theirs.items() if column.startswith("with --")]
+    return f"{plain:.1f} to {max(flags):.1f} ×"
+
+
+def score(root: Path, script: str) -> str:
+    """The first environment with runs of ours and a published score, or of ours alone."""
+    ours, theirs = scores(root, script), published(root, script)
+    for env_id in (*(env_id for env_id in ours if env_id in theirs), *ours):
+        beside = f" ({theirs[env_id][0]:,.0f})" if env_id in theirs else ""
+        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}"
+    return "to come"
+
+
+def scripts_table(collection: Collection, page: str) -> str:
+    """Table of all scripts. page: README.md or index.md, from where the links lead.
+
+    Raises ValueError for a script without a row in ABOUT.
+    """
+    folder = "docs/" if page == "README.md" else ""
+    rows = ["| script | what it is about | diff | speed | score |", "|---|---|---:|---:|---|"]
+    for script in collection.scripts():
+        if script not in ABOUT:
+            raise ValueError(f"tools/home.py: ABOUT lacks {script}")
+        parent, budget = FAMILY[script].parent, FAMILY[script].budget
+        removed, added = 0, 0
+        if parent and budget:
+            removed, added = diff_size(collection.source(parent), collection.source(script))
+        link = f"{folder}{Path(script).stem}.md"
+        diff = f"−{removed} +{added}" if parent and budget else ""
+        shown = [f"[`{script}`]({link})", ABOUT[script], diff]
+        shown += [speed(collection.root, script), score(collection.root, script)]
+        rows.append(f"| {' | '.join(shown)} |")
+    return "\n".join(rows)
+
+
+def scores_table(collection: Collection) -> str:
+    """Table of the five results beside CleanRL's."""
+    rows = ["| environment | ours | CleanRL | script |", "|---|---:|---:|---|"]
+    for script, env_id in HEADLINES:
+        ours = mean_and_std(scores(collection.root, script)[env_id])
+        theirs = f"{published(collection.root, script)[env_id][0]:,.0f}"
+        rows.append(f"| {env_id} | {ours} | {theirs} | `{script}` |")
+    return "\n".join(rows)
