@@ -25,6 +25,11 @@ class Undoing:
     tag: str  # the tag that stands in the script's comment; of a deviation with its text
     edits: Edits
 
+    @property
+    def table(self) -> str:
+        """The file that it stands in."""
+        return f"tests/mutations/{Path(self.script).stem}.toml"
+
     def fits(self, source: str) -> bool:
         """Whether it can be applied to a source."""
         return all(source.count(old) == 1 for old, _ in self.edits)
@@ -34,8 +39,7 @@ class Undoing:
         for old, new in self.edits:
             if source.count(old) != 1:
                 found = f"{old!r} occurs {source.count(old)} times in {self.script}"
-                table = f"tests/mutations/{Path(self.script).stem}.toml"
-                raise ValueError(f"stale table: {table}, {self.tag}: {found}")
+                raise ValueError(f"stale table: {self.table}, {self.tag}: {found}")
             source = source.replace(old, new)
         return source
 
