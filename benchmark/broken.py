@@ -276,6 +276,7 @@ def write_results(curves: Curves, faults: list[Fault], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "broken.csv", out / "broken_healthy.md"]
     write_csv(curves, paths[0])
+    curves = read_csv(paths[0])  # rounded, so that --redraw gives the same
     paths[1].write_text(f"{ranges_table(list(read_table()[0].values()), curves)}\n")
     for fault in faults:
         if fault.tag in curves and fault.run.name in curves:
