@@ -832,6 +832,10 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
+
+
+def check_device(args: Args) -> None:
+    """Refuses a device that is not there; others are set up before anything asks JAX for one."""
     try:
         setup_jax(args)
     except (IndexError, RuntimeError, ValueError) as error:  # no such device
@@ -871,6 +875,7 @@ def check(args: Args) -> None:
         folder = folder.parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    check_device(args)
     try:
         check_envs(args)
     except gym.error.Error as error:  # among others, that there is no such environment

@@ -17,26 +17,23 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
 Details: core 1-13, aux 3
-Deviations: truncated episodes bootstrapped (docs/episode-ends.md); resets take no step of their own,
-so that all rows are valid.
+Deviations: truncated episodes bootstrapped, same-step resets (docs/episode-ends.md).
 """
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
 from gymnasium.utils.save_video import save_video
-from gymnax.environments.spaces import gymnax_space_to_gym_space
-from gymnax.visualize import Visualizer
 from jax import Array
 
 
@@ -71,10 +68,10 @@ class Args:
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
-    log_every: int = 25_000  # steps between logged points; so many are one call
+    log_every: int = 25_000  # steps between logged points: so many are one compiled call
     checkpoint_every: int = 1000  # iterations between checkpoints; 0: only at start and end
     eval_episodes: int = 10  # episodes played by the trained agent
-    capture_video: bool = False  # film the evaluation
+    capture_video: bool = False  # film the evaluation's first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "ppo"  # Weights & Biases project
@@ -96,9 +93,10 @@ class Gymnax:
     beside it the last one of this episode.
     """
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
     def __init__(self, args: Args, videos: Path):
+        import gymnax  # which starts JAX: not before setup_jax
+        from gymnax.environments.spaces import gymnax_space_to_gym_space
+
         self.args = args
         self.videos = videos
         self.env, self.params = gymnax.make(args.env_id)
@@ -113,10 +111,9 @@ class Gymnax:
         return {"env": env_state, "score": jnp.zeros(num_envs), "length": jnp.zeros(num_envs)}, obs
 
     def step(
-        self, state: dict[str, Any], actions: Array, key: Array
+        self, state: dict[str, Any], actions: Array, keys: Array
     ) -> tuple[dict[str, Any], Array, dict[str, Array]]:
         """The state after the step, observations and rows of what came of it: (num_envs,) each."""
-        keys = jax.random.split(key, len(actions))
         step = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))
         answer = step(keys, state["env"], actions, self.params)
         obs, env_state, rewards, terminated, truncated, info = answer
@@ -130,16 +127,31 @@ class Gymnax:
         state["length"] = jnp.where(over, 0, length)
         return state, obs, rows
 
-    def film(self, states: list[Any], episode: int) -> None:
-        """Writes the film of an episode, of gymnax's states, as gymnax draws them."""
-        visualizer = Visualizer(self.env, self.params, states)
+    def visualizer(self) -> Any:
+        """gymnax's own; it has no image `im` if it does not know the environment."""
+        from gymnax.visualize import Visualizer
+
+        _, env_state = self.env.reset(jax.random.key(0), self.params)
+        visualizer = Visualizer(self.env, self.params, [env_state])
         visualizer.init()
-        frames = []
-        for number in range(len(states)):
-            visualizer.update(number)
-            visualizer.fig.canvas.draw()
-            frames.append(np.array(visualizer.fig.canvas.buffer_rgba())[..., :3])
-        save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
+        return visualizer
+
+    @property
+    def metadata(self) -> dict[str, list[str]]:
+        return {"render_modes": ["rgb_array"] if hasattr(self.visualizer(), "im") else []}
+
+    def film(self, episodes: dict[int, list[Any]]) -> None:
+        """Writes films of episodes, given by number, each as gymnax's states."""
+        visualizer = self.visualizer()
+        canvas = visualizer.fig.canvas
+        for episode, states in episodes.items():
+            visualizer.state_seq = states
+            frames = []
+            for number in range(len(states)):
+                visualizer.update(number)
+                canvas.draw()
+                frames.append(np.array(canvas.buffer_rgba())[..., :3])
+            save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
 
     def close(self) -> None:
         pass
@@ -152,6 +164,8 @@ def make_envs(args: Args, videos: Path) -> Gymnax:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
+    import gymnax
+
     known = gymnax.registered_envs
     if args.env_id not in known:
         near = get_close_matches(args.env_id, known) or known
@@ -321,13 +335,12 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
 
 
 def act(
-    envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array
+    envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array, env_keys: Array
 ) -> tuple[dict, Array, dict[str, Array]]:
     """A step of all environments: their state, the next observations and what is to be stored."""
-    action_key, env_key = jax.random.split(key)
     x = agent.features(obs)
-    action = agent.get_action(x, action_key)
-    state, next_obs, row = envs.step(state, action, env_key)
+    action = agent.get_action(x, key)
+    state, next_obs, row = envs.step(state, action, env_keys)
     return state, next_obs, {"obs": obs, "features": x, "actions": action, **row}
 
 
@@ -341,11 +354,13 @@ def rollout(
     of it.
     """
 
-    def one_step(before: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
-        state, obs, row = act(envs, agent, *before, jax.random.fold_in(key, step))
+    def one_step(before: tuple[dict, Array], keys: tuple) -> tuple[tuple, dict[str, Array]]:
+        state, obs, row = act(envs, agent, *before, *keys)
         return (state, obs), row
 
-    (state, obs), rows = jax.lax.scan(one_step, (state, obs), jnp.arange(args.num_steps))
+    # All at once: in the loop, small pieces of work would each take their time.
+    keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
+    (state, obs), rows = jax.lax.scan(one_step, (state, obs), (keys[:, 0], keys[:, 1:]))
     return state, obs, rows
 
 
@@ -353,11 +368,10 @@ def rollout(
 def get_logprobs_values(agent: Agent, rows: dict[str, Array]) -> tuple[Array, ...]:
     """Of a rollout: log-probabilities, values before each step and after it, as rows."""
     shape = rows["actions"].shape
-    x, obs_after = (
-        rows[name].reshape(-1, *rows[name].shape[2:]) for name in ("features", "next_obs")
-    )
-    logprobs, _, values = agent.get_logprob_entropy_value(x, rows["actions"].ravel())
-    next_values = agent.get_value(agent.features(obs_after))
+    rows = {name: x.reshape(-1, *x.shape[2:]) for name, x in rows.items()}
+    x = rows["features"]
+    logprobs, _, values = agent.get_logprob_entropy_value(x, rows["actions"])
+    next_values = agent.get_value(agent.features(rows["next_obs"]))
     return logprobs.reshape(shape), values.reshape(shape), next_values.reshape(shape)
 
 
@@ -377,7 +391,7 @@ def update_ppo(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
     # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled.
-    unroll = jax.default_backend() == "cpu" and batch["obs"].ndim > 2
+    unroll = jax.default_backend() == "cpu" and batch["obs"].ndim == 4
 
     def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
         return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
@@ -404,8 +418,8 @@ def update_ppo(
 
 def one_iteration(
     envs: Gymnax, now: dict[str, Any], iteration: Array, seed: Array, optimizer: Any, args: Args
-) -> tuple[dict[str, Any], tuple[dict[str, Array], dict[str, Array]]]:
-    """What a training consists of (see `start`) after an iteration; statistics, ends of episodes."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `start` gave, one iteration later; and what is to be logged: statistics, episodes."""
     learner = {"agent": now["agent"], "moments": now["moments"]}
     remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
     learning_rate = remaining * args.learning_rate  # [core-4] annealing
@@ -429,20 +443,21 @@ def one_iteration(
     stats["losses/explained_variance"] = 1 - advantages.var() / (returns.var() + 1e-8)
     stats["charts/learning_rate"] = jnp.asarray(learning_rate)
     episodes = {name: rows[name] for name in ("over", "score", "length")}
-    return {**learner, "envs": state, "obs": obs}, (stats, episodes)
+    logged = {"stats": stats, "episodes": episodes}
+    return {**learner, "envs": state, "obs": obs}, logged
 
 
 @partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="now")
 def iterate(
     envs: Gymnax, now: dict[str, Any], done: int, optimizer: Any, args: Args
-) -> tuple[dict[str, Any], tuple[dict[str, Array], dict[str, Array]]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """`iterations_per_call` iterations of every seed, of which so many are done already.
 
     What is to be logged has the shape (num_seeds, iterations_per_call, ...).
     """
 
-    def of_one_seed(now: dict, seed: Array) -> tuple[dict, tuple]:
-        def step(now: dict, iteration: Array) -> tuple[dict, tuple]:
+    def of_one_seed(now: dict, seed: Array) -> tuple[dict, dict]:
+        def step(now: dict, iteration: Array) -> tuple[dict, dict]:
             after, logged = one_iteration(envs, now, iteration, seed, optimizer, args)
             # The last call may go beyond the last iteration: that is thrown away.
             beyond = iteration > args.num_iterations
@@ -482,18 +497,50 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     @jax.jit
     @partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
     def play(agent: Agent, state: dict, obs: Array, key: Array, step: int) -> tuple:
-        action_key, env_key = jax.random.split(jax.random.fold_in(key, step))
-        action = agent.get_action(agent.features(obs), action_key, greedy)
-        return envs.step(state, action, env_key)
+        keys = jax.random.split(jax.random.fold_in(key, step), 1 + len(obs))
+        action = agent.get_action(agent.features(obs), keys[0], greedy)
+        return envs.step(state, action, keys[1:])
 
-    returns = np.full((args.num_seeds, args.eval_episodes), np.nan)  # as long as none is over
-    states = []
-    while np.isnan(returns).any():
-        states.append(state["env"])
-        state, obs, row = play(agent, state, obs, keys, len(states))
-        first = np.asarray(row["over"]) & np.isnan(returns)
+    returns = np.zeros((args.num_seeds, args.eval_episodes))
+    lengths = np.zeros((args.num_seeds, args.eval_episodes), int)  # 0 as long as it is not over
+    step = 0
+    seen = []  # states of the environments, for films
+    while not lengths.all():
+        if args.capture_video:
+            seen.append(jax.device_get(state["env"]))
+        state, obs, row = play(agent, state, obs, keys, step)
+        step += 1
+        first = np.asarray(row["over"]) & (lengths == 0)
         returns[first] = np.asarray(row["score"])[first]
+        lengths[first] = step
+    filmed = range(0, args.eval_episodes, args.video_every) if args.capture_video else ()
+    films = {}
+    for episode in filmed:
+        of_episode = itemgetter((0, episode))
+        films[episode] = [jax.tree.map(of_episode, x) for x in seen[: lengths[0, episode]]]
+    if films:
+        envs.film(films)
     return {"episodic_return": returns.ravel()}
+
+
+def log_seeds(run: Any, episodes: dict[str, np.ndarray], step: int) -> dict[str, float]:
+    """Logs the mean over seeds as if it were an episode; returns the band around it, by name.
+
+    episodes: over, score, length: (num_seeds, ...) each. Of a seed the mean of its episodes counts.
+    """
+    returns, lengths = [], []
+    of_seeds = zip(episodes["over"], episodes["score"], episodes["length"], strict=True)
+    for over, score, length in of_seeds:
+        if over.any():
+            returns.append(float(score[over].mean()))
+            lengths.append(float(length[over].mean()))
+    if not returns:
+        return {}
+    run.episodes.append((step, float(np.mean(returns)), float(np.mean(lengths))))
+    return {
+        "charts/episodic_return_min": min(returns),
+        "charts/episodic_return_max": max(returns),
+    }
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
@@ -504,33 +551,46 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
     now = jax.jit(partial(start, envs, optimizer, args))()
     if checkpoint:
+        for name in ("num_envs", "num_seeds"):
+            if getattr(args, name) != getattr(checkpoint["args"], name):
+                refuse(f"--resume keeps the run's --{name.replace('_', '-')}")
         now = {name: with_arrays(now[name], checkpoint[name]) for name in now}
-    iterations_done = checkpoint.get("iteration", 0)
+    iteration = checkpoint.get("iteration", 0)
     global_step = checkpoint.get("global_step", 0)
     run = Run(args, run_dir, checkpoint)
-    save_if_due(run, now, iterations_done, global_step)
+    save_if_due(run, now, iteration, global_step)
 
-    while iterations_done < args.num_iterations:
-        # ------ iterations: all of them that are in a call ------
-        now, logged = iterate(envs, now, iterations_done, optimizer, args)
-        count = min(args.iterations_per_call, args.num_iterations - iterations_done)
-        iterations_done += count
+    while iteration < args.num_iterations:
+        # ------ rollout, advantages, update: `iterations_per_call` times ------
+        now, logged = iterate(envs, now, iteration, optimizer, args)
+        count = min(args.iterations_per_call, args.num_iterations - iteration)
+        iteration += count
         global_step += count * args.batch_size
 
         # ------ log ------
-        stats, episodes = jax.tree.map(lambda x: x[:, :count], jax.device_get(logged))
+        logged = jax.device_get(logged)
+        stats = {name: x[:, :count] for name, x in logged["stats"].items()}
+        episodes = {name: x[:, :count] for name, x in logged["episodes"].items()}
         learning_rate = float(stats.pop("charts/learning_rate")[0, -1])
+        explained_variance = float(stats.pop("losses/explained_variance").mean())
         means = {name: x.mean() for name, x in stats.items()}
-        explained_variance = means.pop("losses/explained_variance")
-        run.log_episodes(
-            {k: x[0].reshape(-1, args.num_envs) for k, x in episodes.items()}, global_step
-        )
+        if args.num_seeds == 1:
+            rows = {name: x.reshape(-1, args.num_envs) for name, x in episodes.items()}
+            run.log_episodes(rows, global_step)
+        else:
+            means |= log_seeds(run, episodes, global_step)
         run.log(means, explained_variance, learning_rate, global_step)
-        save_if_due(run, now, iterations_done, global_step)
+        save_if_due(run, now, iteration, global_step)
         if run.exit_code:  # Ctrl-C or SIGTERM
             break
     if not run.exit_code:
         run.evaluating = True  # from here on a signal ends the program at once
+        if args.num_seeds > 1:
+            for number in range(args.num_seeds):  # as if it had been trained alone
+                seed = args.seed + number
+                alone = jax.tree.map(itemgetter(slice(number, number + 1)), now)
+                name = f"agent-seed{seed}.pt"
+                save(run, alone, iteration, global_step, name, seed=seed, num_seeds=1)
         run.finish(evaluate(now["agent"], args, run_dir / "videos/evaluation"))
     return run.exit_code
 
@@ -895,6 +955,10 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
+
+
+def check_device(args: Args) -> None:
+    """Refuses a device that is not there; others are set up before anything asks JAX for one."""
     try:
         setup_jax(args)
     except (IndexError, RuntimeError, ValueError) as error:  # no such device
@@ -934,6 +998,7 @@ def check(args: Args) -> None:
         folder = folder.parent
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    check_device(args)
     try:
         check_envs(args)
     except gym.error.Error as error:  # among others, that there is no such environment

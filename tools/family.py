@@ -61,6 +61,12 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
+    "ppo_gymnax.py": Script(
+        "ppo_atari_envpool_xla_jax_scan.py",
+        (300, 400),
+        extras=("gymnax", "jax"),
+        without=frozenset({"torch"}),
+    ),
 }
 
 # Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.
