@@ -207,7 +207,6 @@ class Agent(nnx.Module):
     def __init__(self, envs: Gymnax, rngs: nnx.Rngs):
         shape = envs.single_observation_space.shape
         num_actions = int(envs.single_action_space.n)
-        self.network = flatten
         if len(shape) == 3:  # images, as MinAtar's: its authors' network, shared
             height, width, channels = shape
             pixels = (height - 2) * (width - 2)
@@ -221,6 +220,7 @@ class Agent(nnx.Module):
             self.critic = layer_init(nnx.Linear(128, 1, rngs=rngs), rngs, std=1.0)
             self.actor = layer_init(nnx.Linear(128, num_actions, rngs=rngs), rngs, std=0.01)
         else:
+            self.network = nnx.Sequential(flatten)
             obs_size = int(np.prod(shape))
             self.critic = mlp(
                 obs_size, 1, 1.0, rngs
