@@ -187,6 +187,13 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
     return images.reshape(len(images), -1)
 
 
+def patches(images: Array) -> Array:  # (batch, h, w, channels) to (batch, h - 2, w - 2, 9 channels)
+    """All squares of 3 x 3 pixels. A linear layer of them is a convolution; XLA's own are slow."""
+    height, width = images.shape[1] - 2, images.shape[2] - 2
+    squares = [images[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    return jnp.concatenate(squares, axis=-1)
+
+
 def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential:
     """Two hidden layers of 64 units; std scales the weights of the last one."""
     return nnx.Sequential(
@@ -211,7 +218,8 @@ class Agent(nnx.Module):
             height, width, channels = shape
             pixels = (height - 2) * (width - 2)
             self.network = nnx.Sequential(
-                layer_init(nnx.Conv(channels, 16, (3, 3), padding="VALID", rngs=rngs), rngs),
+                patches,
+                layer_init(nnx.Linear(9 * channels, 16, rngs=rngs), rngs),
                 nnx.relu,
                 flatten,
                 layer_init(nnx.Linear(pixels * 16, 128, rngs=rngs), rngs),
@@ -221,11 +229,9 @@ class Agent(nnx.Module):
             self.actor = layer_init(nnx.Linear(128, num_actions, rngs=rngs), rngs, std=0.01)
         else:
             self.network = nnx.Sequential(flatten)
-            obs_size = int(np.prod(shape))
-            self.critic = mlp(
-                obs_size, 1, 1.0, rngs
-            )  # [core-13] separate MLPs for policy and value
-            self.actor = mlp(obs_size, num_actions, 0.01, rngs)
+            size = int(np.prod(shape))
+            self.critic = mlp(size, 1, 1.0, rngs)  # [core-13] separate MLPs for policy and value
+            self.actor = mlp(size, num_actions, 0.01, rngs)
 
     def features(self, obs: Array) -> Array:  # (batch, *shape) to x, (batch, size)
         return self.network(obs.astype(jnp.float32))
@@ -390,8 +396,6 @@ def update_ppo(
     learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
-    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled.
-    unroll = jax.default_backend() == "cpu" and batch["obs"].ndim == 4
 
     def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
         return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
@@ -401,7 +405,7 @@ def update_ppo(
         epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-        learned, stats = jax.lax.scan(one_minibatch, learner, minibatches, unroll=unroll)
+        learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
             learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
@@ -411,19 +415,19 @@ def update_ppo(
 
     begin = (learner, jnp.array(False))
     epochs = jnp.arange(args.update_epochs)
-    (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs, unroll=unroll)
+    (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
     means = {name: (x.mean(1) * counts).sum() / counts.sum() for name, x in stats.items()}
     return learner, means
 
 
 def one_iteration(
-    envs: Gymnax, now: dict[str, Any], iteration: Array, seed: Array, optimizer: Any, args: Args
+    envs: Gymnax, now: dict[str, Any], iteration: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `start` gave, one iteration later; and what is to be logged: statistics, episodes."""
     learner = {"agent": now["agent"], "moments": now["moments"]}
     remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
     learning_rate = remaining * args.learning_rate  # [core-4] annealing
-    key = jax.random.fold_in(jax.random.key(seed), iteration)
+    key = jax.random.fold_in(jax.random.key(now["seed"]), iteration)
 
     # Rollout: act in the environments and store what happens.
     state, obs, rows = rollout(envs, now["agent"], now["envs"], now["obs"], key, args)
@@ -444,7 +448,7 @@ def one_iteration(
     stats["charts/learning_rate"] = jnp.asarray(learning_rate)
     episodes = {name: rows[name] for name in ("over", "score", "length")}
     logged = {"stats": stats, "episodes": episodes}
-    return {**learner, "envs": state, "obs": obs}, logged
+    return {**now, **learner, "envs": state, "obs": obs}, logged
 
 
 @partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="now")
@@ -456,16 +460,16 @@ def iterate(
     What is to be logged has the shape (num_seeds, iterations_per_call, ...).
     """
 
-    def of_one_seed(now: dict, seed: Array) -> tuple[dict, dict]:
+    def of_one_seed(now: dict) -> tuple[dict, dict]:
         def step(now: dict, iteration: Array) -> tuple[dict, dict]:
-            after, logged = one_iteration(envs, now, iteration, seed, optimizer, args)
+            after, logged = one_iteration(envs, now, iteration, optimizer, args)
             # The last call may go beyond the last iteration: that is thrown away.
             beyond = iteration > args.num_iterations
             return jax.tree.map(partial(jnp.where, beyond), now, after), logged
 
         return jax.lax.scan(step, now, done + 1 + jnp.arange(args.iterations_per_call))
 
-    return jax.vmap(of_one_seed)(now, seeds_of(args))
+    return jax.vmap(of_one_seed)(now)
 
 
 def seeds_of(args: Args) -> Array:  # (num_seeds,)
@@ -479,10 +483,11 @@ def make_agents(envs: Gymnax, args: Args) -> Agent:
 
 def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
     """What a training consists of and a checkpoint restores, (num_seeds, ...) everywhere."""
+    seeds = seeds_of(args)
     agents = make_agents(envs, args)
-    keys = jax.vmap(jax.random.key)(seeds_of(args))
-    state, obs = jax.vmap(envs.reset)(keys)
-    return {"agent": agents, "moments": jax.vmap(optimizer.init)(agents), "envs": state, "obs": obs}
+    moments = jax.vmap(optimizer.init)(agents)
+    state, obs = jax.vmap(envs.reset)(jax.vmap(jax.random.key)(seeds))
+    return {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
@@ -587,7 +592,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         run.evaluating = True  # from here on a signal ends the program at once
         if args.num_seeds > 1:
             for number in range(args.num_seeds):  # as if it had been trained alone
-                seed = args.seed + number
+                seed = int(now["seed"][number])
                 alone = jax.tree.map(itemgetter(slice(number, number + 1)), now)
                 name = f"agent-seed{seed}.pt"
                 save(run, alone, iteration, global_step, name, seed=seed, num_seeds=1)

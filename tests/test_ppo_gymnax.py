@@ -123,9 +123,20 @@ def test_the_network_fits_the_shape_of_the_observations(shape: tuple[int, ...], 
     agent = agent_of(shape)
     x = agent.features(jnp.ones((2, *shape), int))
     assert x.shape == (2, size) and agent.get_value(x).shape == (2,)
-    assert ("network.layers.0.kernel" in script.named(agent)) == (len(shape) == 3)
+    assert ("network.layers.1.kernel.value" in script.named(agent)) == (len(shape) == 3)
     logprob, _, _ = agent.get_logprob_entropy_value(x, jnp.array([0, 2]))
     np.testing.assert_allclose(np.exp(logprob), 1 / 3, atol=0.05)  # the last layer begins small
+
+
+def test_a_linear_layer_of_patches_is_a_convolution():
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(2, 6, 5, 4)).astype(np.float32)
+    kernel = rng.normal(size=(3, 3, 4, 7)).astype(np.float32)
+    found = script.patches(jnp.asarray(images)) @ kernel.reshape(36, 7)
+    channels_first = torch.from_numpy(images).permute(0, 3, 1, 2)
+    weight = torch.from_numpy(kernel).permute(3, 2, 0, 1)
+    wanted = torch.nn.functional.conv2d(channels_first, weight).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 # ------ an iteration, against the dynamics of the corridor ------
@@ -153,7 +164,7 @@ def iteration() -> tuple[Any, dict[str, np.ndarray], dict[str, Any], dict[str, A
         @jax.jit
         def run() -> tuple:
             now = jax.tree.map(lambda x: x[0], script.start(envs, optimizer, args))
-            after, logged = script.one_iteration(envs, now, jnp.array(3), 7, optimizer, args)
+            after, logged = script.one_iteration(envs, now, jnp.array(3), optimizer, args)
             return now, after, logged, seen["rows"]
 
         before, after, logged, rows = jax.device_get(run())
@@ -230,7 +241,7 @@ def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     return serialization.msgpack_restore((folder / name).read_bytes())
 
 
-PARTS = ("agent", "moments", "envs", "obs")
+PARTS = ("seed", "agent", "moments", "envs", "obs")
 
 
 def same(a: dict[str, Any], b: dict[str, Any], **tolerance: float) -> None:
@@ -401,7 +412,7 @@ def test_steps_of_gymnaxs_environments(env_id: str):
     after, next_obs, rows = jax.eval_shape(envs.step, state, actions, keys)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     assert next_obs.shape == rows["next_obs"].shape == obs.shape
-    assert rows["rewards"].dtype == float and rows["terminated"].dtype == bool
+    assert rows["rewards"].dtype == np.float32 and rows["terminated"].dtype == bool
 
 
 @pytest.mark.parametrize(
