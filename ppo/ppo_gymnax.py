@@ -106,8 +106,8 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[dict[str, Array], Array]:  # state, observations
         num_envs = self.args.num_envs
-        reset = jax.vmap(self.env.reset, in_axes=(0, None))  # [core-1] vectorized
-        obs, env_state = reset(jax.random.split(key, num_envs), self.params)
+        reset = jax.vmap(self.env.reset, in_axes=(0, None))
+        obs, env_state = reset(jax.random.split(key, num_envs), self.params)  # [core-1] vectorized
         return {"env": env_state, "score": jnp.zeros(num_envs), "length": jnp.zeros(num_envs)}, obs
 
     def step(
