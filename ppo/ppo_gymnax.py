@@ -478,13 +478,8 @@ def seeds_of(args: Args) -> Array:  # (num_seeds,)
 
 def make_agents(envs: Gymnax, args: Args) -> Agent:
     """An agent for each seed, as one whose arrays have one more dimension: (num_seeds, ...)."""
-
-    def make_agent(seed: Array) -> Agent:
-        return Agent(envs, nnx.Rngs(jax.random.key(seed)))
-
-    # One by one: with vmap, the QR decompositions of orthogonal initialization come in batches, and
-    # on a CPU several of these at once may wait for each other's threads forever.
-    return jax.lax.map(make_agent, seeds_of(args))
+    # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
+    return jax.lax.map(lambda seed: Agent(envs, nnx.Rngs(jax.random.key(seed))), seeds_of(args))
 
 
 def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:

@@ -66,7 +66,7 @@ FAMILY: dict[str, Script] = {
     # from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (181, 305),
+        (181, 306),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
