@@ -103,7 +103,10 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     try:
         if hasattr(script, "setup_jax"):
             script.setup_jax(run_args)
-            empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
+            if hasattr(script, "make_agents"):  # one for each seed
+                empty = script.jax.eval_shape(lambda: script.make_agents(envs, run_args))
+            else:
+                empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
             return script.with_arrays(empty, checkpoint["agent"])
         agent = script.Agent(envs).to(script.setup_torch(run_args))
         agent.load_state_dict(checkpoint["agent"])

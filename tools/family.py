@@ -61,6 +61,15 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
+    # Of the lines that come, 30 let iterations and seeds run in one call, 17 log several seeds, 25
+    # film, 33 are the networks for two kinds of observations and 40 wrap gymnax; an iteration moves
+    # from `train` into a function.
+    "ppo_gymnax.py": Script(
+        "ppo_atari_envpool_xla_jax_scan.py",
+        (181, 306),
+        extras=("gymnax", "jax"),
+        without=frozenset({"torch"}),
+    ),
     # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
     # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
     "ppo_continuous_action_mjx.py": Script(

@@ -1,0 +1,483 @@
+"""ppo_gymnax.py: equations against torch's, episodes against their dynamics, seeds side by side."""
+
+import re
+import signal
+import time
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import command_line
+from helpers.in_process import Run, load_script, train
+
+jax = pytest.importorskip("jax", reason="needs the extra `jax`")
+pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
+jax.config.update("jax_platforms", "cpu")
+import gymnax_envs  # noqa: E402, F401
+import jax.numpy as jnp  # noqa: E402
+from flax import nnx, serialization  # noqa: E402
+
+NAME = "ppo_gymnax.py"
+script = load_script(NAME)
+their = load_script("ppo.py")
+CORRIDOR: dict[str, Any] = {"env_id": "Corridor-test", "num_envs": 3, "num_steps": 8}
+CORRIDOR |= {"num_minibatches": 2, "update_epochs": 2, "log_every": 1, "learning_rate": 1e-3}
+BATCH = 24  # steps of an iteration
+
+
+# ------ equations ------
+def rollout(steps: int = 40, envs: int = 3) -> tuple[np.ndarray, ...]:
+    """Rewards, values before and after each step, terminations, truncations."""
+    rng = np.random.default_rng(0)
+    rewards, values, next_values = rng.normal(size=(3, steps, envs)).astype(np.float32)
+    terminated, truncated = rng.random((2, steps, envs)) < 0.1
+    return rewards, values, next_values, terminated, truncated
+
+
+def test_advantages_are_those_of_the_definition():
+    args = script.Args(gamma=0.9, gae_lambda=0.8)
+    numbers = rewards, values, next_values, terminated, truncated = rollout()
+    found, returns = script.compute_gae(*map(jnp.asarray, numbers), args)
+    np.testing.assert_allclose(returns, found + values, rtol=1e-5, atol=1e-5)
+    for env in range(3):
+        for first in range(len(rewards)):
+            total, weight = 0.0, 1.0
+            for t in range(first, len(rewards)):
+                after = 0.0 if terminated[t, env] else next_values[t, env]
+                total += weight * (rewards[t, env] + 0.9 * after - values[t, env])
+                if terminated[t, env] or truncated[t, env]:
+                    break
+                weight *= 0.9 * 0.8
+            assert found[first, env] == pytest.approx(total, abs=1e-4)
+
+
+def test_advantages_equal_torchs_where_values_follow_each_other():
+    args = script.Args(gamma=0.9, gae_lambda=0.8)
+    rewards, values, last, terminated, truncated = rollout()
+    values = np.vstack([values, last[-1:]])
+    wanted, _ = their.compute_gae(rewards, values, terminated, truncated, args)
+    numbers = (rewards, values[:-1], values[1:], terminated, truncated)
+    found, _ = script.compute_gae(*map(jnp.asarray, numbers), args)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+class Spaces:
+    """What an agent asks of its environments."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.single_observation_space = type("Box", (), {"shape": shape})
+        self.single_action_space = type("Discrete", (), {"n": 3})
+
+
+@cache
+def agent_of(shape: tuple[int, ...]) -> Any:
+    return jax.jit(lambda: script.Agent(Spaces(shape), nnx.Rngs(0)))()
+
+
+def torch_weights(named: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Arrays of an agent of vectors, or of its gradient, as torch's agent has them."""
+    found = {}
+    for name, array in named.items():
+        name = name.removesuffix(".value").replace("layers.", "").replace("kernel", "weight")
+        found[name] = torch.from_numpy(np.array(array).T.copy())
+    return found
+
+
+@pytest.mark.slow("JAX compiles")
+def test_networks_loss_and_clipped_gradient_equal_torchs():
+    rng = np.random.default_rng(1)
+    agent, twin = agent_of((4,)), their.Agent(Spaces((4,)))
+    twin.load_state_dict(torch_weights(script.named(agent)))
+    names = ("logprobs", "values", "advantages", "returns")
+    batch = {name: rng.normal(size=16).astype(np.float32) for name in names}
+    batch |= {"obs": rng.normal(size=(16, 4)).astype(np.float32), "valid": np.ones(16, bool)}
+    batch["actions"] = rng.integers(0, 3, 16)
+    args = script.Args(max_grad_norm=0.1)
+    tensors = {name: torch.from_numpy(rows) for name, rows in batch.items()}
+    stats = their.backward(twin, tensors, torch.arange(16), args)
+    backward = jax.jit(partial(script.backward, args=args))
+    gradient, found = backward(agent, jax.tree.map(jnp.asarray, batch), jnp.arange(16))
+    assert found.keys() == stats.keys()
+    for name, value in stats.items():
+        assert found[name] == pytest.approx(value.item(), rel=1e-3, abs=1e-5), name
+    named = torch_weights(script.named(gradient))
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(named[name], parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_policy_and_value_of_vectors_share_nothing():
+    """No parameter has a gradient of both."""
+    obs = jnp.ones((2, 4))
+
+    @jax.grad
+    def of_value(agent: Any) -> Any:
+        return agent.get_value(agent.features(obs)).sum()
+
+    @jax.grad
+    def of_policy(agent: Any) -> Any:
+        return agent.actor(agent.features(obs))[:, 0].sum()
+
+    agent = agent_of((4,))
+    moved = [
+        {name for name, x in script.named(gradient(agent)).items() if x.any()}
+        for gradient in (of_value, of_policy)
+    ]
+    assert moved[0] and moved[1] and not moved[0] & moved[1]
+
+
+@pytest.mark.parametrize(("shape", "size"), [((10, 10, 4), 128), ((10, 5), 50), ((), 1)])
+def test_the_network_fits_the_shape_of_the_observations(shape: tuple[int, ...], size: int):
+    agent = agent_of(shape)
+    x = agent.features(jnp.ones((2, *shape), int))
+    assert x.shape == (2, size) and agent.get_value(x).shape == (2,)
+    assert ("network.layers.1.kernel.value" in script.named(agent)) == (len(shape) == 3)
+    logprob, _, _ = agent.get_logprob_entropy_value(x, jnp.array([0, 2]))
+    np.testing.assert_allclose(np.exp(logprob), 1 / 3, atol=0.05)  # the last layer begins small
+
+
+def test_a_linear_layer_of_patches_is_a_convolution():
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(2, 6, 5, 4)).astype(np.float32)
+    kernel = rng.normal(size=(3, 3, 4, 7)).astype(np.float32)
+    found = script.patches(jnp.asarray(images)) @ kernel.reshape(36, 7)
+    channels_first = torch.from_numpy(images).permute(0, 3, 1, 2)
+    weight = torch.from_numpy(kernel).permute(3, 2, 0, 1)
+    wanted = torch.nn.functional.conv2d(channels_first, weight).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+# ------ an iteration, against the dynamics of the corridor ------
+@cache
+def iteration() -> tuple[Any, dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
+    """An iteration whose update only hands out what it was given: args, rows, batch, before."""
+    seen: dict[str, Any] = {}
+
+    def update(learner: dict, batch: dict, key: Any, learning_rate: Any, *_: Any) -> tuple:
+        return learner, {**batch, "learning_rate": jnp.asarray(learning_rate)}
+
+    def keep(*arguments: Any) -> Any:
+        state, obs, rows = original(*arguments)
+        seen["rows"] = rows
+        return state, obs, rows
+
+    args = script.Args(**CORRIDOR | {"num_steps": 40}, total_timesteps=1200, gamma=0.9)
+    envs = script.make_envs(args, Path())
+    optimizer = script.optax.scale_by_adam()
+    original = script.rollout
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(script, "update_ppo", update)
+        patched.setattr(script, "rollout", keep)
+
+        @jax.jit
+        def run() -> tuple:
+            now = jax.tree.map(lambda x: x[0], script.start(envs, optimizer, args))
+            after, logged = script.one_iteration(envs, now, jnp.array(3), optimizer, args)
+            return now, after, logged, seen["rows"]
+
+        before, after, logged, rows = jax.device_get(run())
+    return args, rows, logged, {"before": before, "after": after}
+
+
+@pytest.mark.slow("JAX compiles")
+def test_rows_are_what_happened_in_the_corridor():
+    args, rows, logged, states = iteration()
+    ends = {"terminated": 0, "truncated": 0}
+    for env in range(args.num_envs):
+        score, length = 0.0, 0
+        for t in range(args.num_steps):
+            place, clock = rows["obs"][t, env]
+            place, clock = place + 2 * rows["actions"][t, env] - 1, clock + 1
+            score, length = score + place, length + 1
+            assert rows["next_obs"][t, env].tolist() == [place, clock]
+            assert rows["rewards"][t, env] == place
+            assert rows["terminated"][t, env] == (abs(place) >= 3)
+            assert rows["truncated"][t, env] == (clock >= 5)
+            over = abs(place) >= 3 or clock >= 5
+            found = [logged["episodes"][name][t, env] for name in ("over", "score", "length")]
+            assert found == [over, score, length]
+            last = t + 1 == args.num_steps
+            shown = states["after"]["obs"][env] if last else rows["obs"][t + 1, env]
+            if over:
+                assert shown[1] == 0 and abs(shown[0]) <= 1, "another episode has begun"
+                ends["terminated" if abs(place) >= 3 else "truncated"] += 1
+                score, length = 0.0, 0
+            else:
+                assert shown.tolist() == [place, clock]
+    assert min(ends.values()) >= 3
+    starts = {rows["obs"][t, 0, 0] for t in range(args.num_steps) if rows["obs"][t, 0, 1] == 0}
+    assert len(starts) > 1, "episodes begin in places of their own"
+    assert (states["before"]["obs"][:, 1] == 0).all()
+
+
+@pytest.mark.slow("JAX compiles")
+def test_advantages_bootstrap_from_the_episodes_own_last_observation():
+    args, rows, logged, states = iteration()
+    agent = states["before"]["agent"]
+    values, next_values = (
+        np.asarray(agent.get_value(agent.features(jnp.asarray(rows[name].reshape(-1, 2)))))
+        for name in ("obs", "next_obs")
+    )
+    shape = rows["rewards"].shape
+    values, next_values = values.reshape(shape), next_values.reshape(shape)
+    found = logged["stats"]["advantages"].reshape(shape)
+    for env in range(args.num_envs):
+        for t in range(args.num_steps):
+            after = 0.0 if rows["terminated"][t, env] else next_values[t, env]
+            wanted = rows["rewards"][t, env] + 0.9 * after - values[t, env]
+            if t + 1 < args.num_steps and not rows["over"][t, env]:
+                wanted += 0.9 * 0.95 * found[t + 1, env]
+            assert found[t, env] == pytest.approx(wanted, abs=1e-4)
+    batch = logged["stats"]
+    np.testing.assert_allclose(batch["returns"], (found + values).ravel(), atol=1e-4)
+    np.testing.assert_allclose(batch["values"], values.ravel(), atol=1e-5)
+    assert batch["valid"].all()
+    unexplained = found.var() / (found + values).var()
+    assert batch["losses/explained_variance"] == pytest.approx(1 - unexplained, abs=1e-4)
+
+
+@pytest.mark.slow("JAX compiles")
+def test_the_learning_rate_is_annealed():
+    args, _, logged, _ = iteration()
+    assert args.num_iterations == 10
+    assert logged["stats"]["learning_rate"] == pytest.approx(0.8 * 1e-3)
+    assert logged["stats"]["charts/learning_rate"] == pytest.approx(0.8 * 1e-3)
+
+
+# ------ runs ------
+def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
+    return serialization.msgpack_restore((folder / name).read_bytes())
+
+
+PARTS = ("seed", "agent", "moments", "envs", "obs")
+
+
+def same(a: dict[str, Any], b: dict[str, Any], **tolerance: float) -> None:
+    for part in PARTS:
+        assert a[part].keys() == b[part].keys()
+        for name in a[part]:
+            np.testing.assert_allclose(
+                a[part][name], b[part][name], **(tolerance or {"rtol": 0}), err_msg=name
+            )
+
+
+@cache
+def run_of(**flags: int) -> Run:
+    """Five iterations in the corridor, of seed 1 unless the flags say otherwise."""
+    what = "-".join(f"{name}{value}" for name, value in flags.items())
+    folder = command_line.shared_folder(f"gymnax-{what}")
+    return train(script, folder, **CORRIDOR | {"total_timesteps": 5 * BATCH} | flags)
+
+
+@pytest.mark.slow("JAX compiles")
+def test_seeds_side_by_side_are_the_same_seeds_alone():
+    together, alone = run_of(num_seeds=2), [run_of(), run_of(seed=2)]
+    for number, run in enumerate(alone):
+        found = state_of(together.folder, f"agent-seed{number + 1}.pt")
+        wanted = state_of(run.folder)
+        same(found, wanted, rtol=1e-3, atol=1e-5)
+        assert found["args"] == wanted["args"]
+        for part in PARTS:  # and the whole checkpoint has them one after the other
+            for name, array in state_of(together.folder)[part].items():
+                np.testing.assert_array_equal(array[number : number + 1], found[part][name])
+    first, second = (run.scalars() for run in alone)
+    assert first["losses/value_loss"] != second["losses/value_loss"]
+    band = together.scalars()
+    for step in range(BATCH, 6 * BATCH, BATCH):
+        means = [
+            np.mean(
+                [x for end, x in curves["charts/episodic_return"] if step - BATCH < end <= step]
+            )
+            for curves in (first, second)
+        ]
+        wanted = {"": np.mean(means), "_min": min(means), "_max": max(means)}
+        for name, mean in wanted.items():
+            found = dict(band[f"charts/episodic_return{name}"])[step]
+            assert found == pytest.approx(mean, rel=1e-4), f"{name} at {step}"
+    for name in ("losses/value_loss", "losses/explained_variance"):
+        means = np.mean([[x for _, x in curves[name]] for curves in (first, second)], 0)
+        np.testing.assert_allclose([x for _, x in band[name]], means, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow("JAX compiles")
+def test_several_iterations_a_call_are_the_same_training():
+    """Of the second call's three iterations only two are left to do."""
+    one, three = run_of(), run_of(log_every=3 * BATCH + 1)
+    assert three.args.iterations_per_call == 3
+    same(state_of(one.folder), state_of(three.folder), rtol=1e-5, atol=1e-6)
+    fine, coarse = one.scalars(), three.scalars()
+    losses = [x for _, x in fine["losses/value_loss"]]
+    wanted = [(3 * BATCH, np.mean(losses[:3])), (5 * BATCH, np.mean(losses[3:]))]
+    for (step, found), (wanted_step, mean) in zip(coarse["losses/value_loss"], wanted, strict=True):
+        assert step == wanted_step and found == pytest.approx(mean, rel=1e-4)
+    for name in ("charts/episodic_return", "charts/episodic_length"):
+        assert coarse[name] == fine[name]
+    rates = [x for _, x in fine["charts/learning_rate"]]
+    np.testing.assert_allclose(rates, 1e-3 * np.linspace(1, 0.2, 5), rtol=1e-5)
+    assert [x for _, x in coarse["charts/learning_rate"]] == [rates[2], rates[4]]
+
+
+@pytest.mark.slow("JAX compiles")
+def test_resumed_equals_uninterrupted(tmp_path: Path):
+    whole = run_of(anneal_lr=False)
+    train(script, tmp_path, **CORRIDOR, total_timesteps=2 * BATCH, anneal_lr=False)
+    checkpoint = script.load_checkpoint(tmp_path / "checkpoint.pt")
+    assert script.train(whole.args, tmp_path, checkpoint) == 0
+    same(state_of(whole.folder), state_of(tmp_path))
+    resumed, uninterrupted = Run(script, whole.args, tmp_path).scalars(), whole.scalars()
+    for name in uninterrupted.keys() - {"charts/SPS"}:
+        assert resumed[name] == uninterrupted[name], name
+
+
+@pytest.mark.slow("JAX compiles")
+@pytest.mark.parametrize("flags", [{"num_envs": 2, "num_steps": 12}, {"num_seeds": 2}])
+def test_what_a_resumed_run_must_keep(
+    flags: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    checkpoint = script.load_checkpoint(run_of().folder / "checkpoint.pt")
+    with pytest.raises(SystemExit) as refused:
+        script.train(script.Args(**CORRIDOR | flags), tmp_path, checkpoint)
+    name = next(iter(flags)).replace("_", "-")
+    assert refused.value.code == 2
+    assert capsys.readouterr().err == f"{NAME}: --resume keeps the run's --{name}\n"
+
+
+@pytest.mark.slow("JAX compiles")
+def test_evaluation_plays_one_episode_in_each_place():
+    run = run_of()
+    agents = jax.tree.map(jnp.asarray, run_agents(run))
+    args = script.replace(run.args, eval_episodes=40)
+    returns = script.evaluate(agents, args, Path())["episodic_return"]
+    again = script.evaluate(agents, args, Path())["episodic_return"]
+    assert returns.shape == (40,) and (returns == again).all()
+    # From places -1 to 1, in five steps at most: what can be earned at all.
+    assert set(returns) <= set(range(-15, 16)) and len(set(returns)) > 5
+    greedy = script.evaluate(agents, args, Path(), greedy=True)["episodic_return"]
+    assert len(set(greedy)) <= 3, "one for each place to begin at"
+
+
+def run_agents(run: Run) -> Any:
+    empty = jax.eval_shape(lambda: script.make_agents(script.make_envs(run.args, Path()), run.args))
+    return script.with_arrays(empty, state_of(run.folder)["agent"])
+
+
+# ------ learning ------
+@pytest.mark.slow("JAX compiles")
+def test_what_a_time_limit_cuts_off_keeps_its_value(tmp_path: Path):
+    """An endless stream of ones is worth 1 / (1 - gamma), wherever it is cut off."""
+    flags: dict[str, Any] = {"learning_rate": 0.01, "total_timesteps": 300 * BATCH, "gamma": 0.5}
+    run = train(script, tmp_path, **CORRIDOR | flags | {"env_id": "TimeLimit-test"})
+    agent = jax.tree.map(lambda x: x[0], run_agents(run))
+    value = agent.get_value(agent.features(jnp.zeros((1, 2))))
+    assert value[0] == pytest.approx(2.0, abs=0.02)
+
+
+@pytest.mark.slow("JAX compiles")
+def test_the_better_action_is_learned(tmp_path: Path):
+    flags: dict[str, Any] = {"learning_rate": 0.01, "total_timesteps": 100 * BATCH}
+    flags |= {"log_every": 600, "num_seeds": 2}
+    run = train(script, tmp_path, **CORRIDOR | flags | {"env_id": "Action-test"})
+    assert run.scalars()["charts/episodic_return_min"][-1][1] > 0.9
+    assert min(x for _, x in run.scalars()["charts/episodic_return"]) < 0.9
+
+
+# ------ what is logged ------
+def test_many_episodes_share_points(tmp_path: Path):
+    run = script.Run(script.Args(total_timesteps=10_000), tmp_path, {})
+    over = np.ones((130, 2), bool)
+    score = np.arange(260.0).reshape(130, 2)
+    run.log_episodes({"over": over, "score": score, "length": score + 1}, 260)
+    run.log({}, 0.0, 0.1, 260)
+    run.writer.close()
+    points = Run(script, run.args, tmp_path).scalars()
+    returns = points["charts/episodic_return"]
+    assert len(returns) == script.MOST_POINTS and returns[0] == (6, 2.5)
+    assert [step for step, _ in returns] == sorted({step for step, _ in returns})
+    assert np.mean(score) == pytest.approx(points["charts/avg_episodic_return"][0][1])
+    assert run.recent == [[x, x + 1] for x in range(160, 260)]
+
+
+def test_checkpoints_are_written_when_a_multiple_was_passed(tmp_path: Path):
+    run = script.Run(script.Args(total_timesteps=512 * 100, checkpoint_every=10), tmp_path, {})
+    saved = [n for n in (0, 7, 14, 18, 21, 29, 45, 100) if script.save_if_due(run, {}, n, 0)]
+    assert saved == [0, 14, 21, 45, 100]
+    run.writer.close()
+
+
+# ------ environments ------
+KNOWN = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar", "FourRooms-misc"]
+
+
+@pytest.mark.parametrize("env_id", [*KNOWN, "DeepSea-bsuite", "BernoulliBandit-misc"])
+def test_steps_of_gymnaxs_environments(env_id: str):
+    """That they can be traced, with the types that a rollout needs."""
+    args = script.Args(env_id=env_id, num_envs=2)
+    envs = script.make_envs(args, Path())
+    key = jax.random.key(0)
+    state, obs = jax.eval_shape(envs.reset, key)
+    assert obs.shape == (2, *envs.single_observation_space.shape)
+    actions, keys = jnp.zeros(2, int), jax.random.split(key, 2)
+    after, next_obs, rows = jax.eval_shape(envs.step, state, actions, keys)
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
+    assert next_obs.shape == rows["next_obs"].shape == obs.shape
+    assert rows["rewards"].dtype == np.float32 and rows["terminated"].dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"env_id": "Pendulum-v1"}, r"Pendulum-v1 acts in Box.*, see ppo_continuous_action\.py"),
+        (
+            {"env_id": "FrozenLake-misc"},
+            "FrozenLake-misc shows Discrete.*, this script needs a Box",
+        ),
+        ({"env_id": "CartPole-v2"}, "gymnax has no CartPole-v2; it has .*CartPole-v1"),
+        ({"num_seeds": 0}, "--num-seeds starts at 1"),
+        ({"log_every": 0}, "--log-every starts at 1"),
+        ({"num_minibatches": 3}, "--num-minibatches must divide"),
+        ({"device": "toaster"}, "--device toaster: .*toaster"),
+        (
+            {"env_id": "DiscountingChain-bsuite", "capture_video": True},
+            "--capture-video: DiscountingChain-bsuite cannot render rgb_array",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as refused:
+        script.check(script.Args(**flags))
+    assert refused.value.code == 2
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith(NAME)]
+    assert len(lines) == 1 and re.search(message, lines[0]), lines
+
+
+@pytest.mark.slow("JAX compiles")
+def test_command_line(tmp_path: Path):
+    """Two seeds that Ctrl-C stops are resumed, then one of them is played and filmed."""
+    file = command_line.PPO / NAME
+    flags = ("--num-steps", 16, "--num-minibatches", 1, "--update-epochs", 1, "--log-every", 640)
+    flags += ("--num-seeds", 2, "--total-timesteps", 50_000_000, "--runs-dir", "runs")
+    process = command_line.start_command(*flags, cwd=tmp_path, script=file)
+    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    code, _, stderr = command_line.finish(process, 100)
+    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
+    step = state_of(folder)["global_step"]
+    assert step > 0 and step % 640 == 0 and not (folder / "agent.pt").exists()
+    more = ("--total-timesteps", step + 640, "--eval-episodes", 2)
+    done = command_line.run_command("--resume", folder, *more, cwd=tmp_path, script=file)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
+    assert state_of(folder, "agent.pt")["global_step"] == step + 640
+    playing = ("--episodes", 1, "--capture-video")
+    for played in (folder, folder / "agent-seed2.pt"):
+        done = command_line.run_command(
+            played, *playing, cwd=tmp_path, script=command_line.EVALUATE
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"over {2 if played == folder else 1} episodes" in done.stdout
+    assert len(list(folder.glob("videos/*/*.mp4"))) == 2
