@@ -22,7 +22,7 @@ from toy_game import LENGTHS, Toy
 
 script = load_script("ppo_pettingzoo_ma_atari.py")
 FILE = command_line.PPO / "ppo_pettingzoo_ma_atari.py"
-plot = load_program("plot.py")
+run_folders = load_program("run_folders.py")
 ARGS = {"env_id": "toy_v0", "seed": 1}
 SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
 
@@ -208,7 +208,7 @@ def test_statistics_of_each_player_are_logged(toy: type[Toy], tmp_path: Path):
         assert -2 * frames <= theirs <= 2 * frames
     assert {length for _, length in lengths[1]} <= set(map(float, LENGTHS))
     assert not {"charts/episodic_return", "charts/episodic_length"} & scalars.keys()
-    plotted = plot.read_run(tmp_path, {"script": FILE.name, "args": ARGS, "versions": {}})
+    plotted = run_folders.read_run(tmp_path, {"script": FILE.name, "args": ARGS, "versions": {}})
     assert plotted.scores.tolist() == [length for _, length in lengths[0]]
 
 
