@@ -1,9 +1,9 @@
 """ppo.py stays fast: its loop takes less of the processor than a plain one, by a known factor.
 
-Both train in this process for the same steps, in turn, and what is compared is the least time that
-the processor worked for each: whoever else wants the machine makes it work longer, by emptying its
-caches, and never shorter. The factor was 1.5 to 1.9 on two cores that three to thirty other programs
-wanted; a loop that takes half as long again has two thirds of that. The limit lies between the two.
+Both train in this process for the same steps, in turn. Compared is the least time that the
+processor worked for each: other programs make it work longer, by emptying its caches, but never
+shorter. The factor was 1.5 to 1.9 on two cores beside three to thirty others; that of a loop that
+takes half as long again is two thirds of it. The limit lies between the two.
 """
 
 import statistics
