@@ -142,6 +142,14 @@ SCRIPTS = {
     "ppo_atari_envpool.py": replace(ENVPOOL, sweep=True, speed_steps=50_000),
     "ppo_atari_envpool_xla_jax.py": replace(IN_JAX, resume_steps=3072),
     "ppo_atari_envpool_xla_jax_scan.py": replace(IN_JAX, cpu_steps=512),  # slow without a GPU
+    # It logs episodes ten times in these steps.
+    "ppo_gymnax.py": Script(
+        (episodes(60),),
+        needs=("tensorboard", "jax", "flax", "optax", "gymnasium", "gymnax"),
+        flags=("--log-every", "5000"),
+        cpu_flags=(),
+        cpu_steps=50_000,
+    ),
     # Few robots, so that there are many updates.
     "ppo_continuous_action_mjx.py": Script(
         (ENTROPY,),
@@ -485,6 +493,7 @@ def check(chosen: dict[str, Path], args: Args, machine: Machine, limit: Limit) -
     """Trains with all scripts, some at a time; plain runs first, for the time may not suffice."""
     workers = args.workers or max(1, CPUS // 4)
     variables = {**os.environ, "WANDB_MODE": "disabled"}
+    variables.setdefault("MUJOCO_GL", "egl")  # films of MuJoCo without a screen
     variables["OMP_NUM_THREADS"] = str(max(1, CPUS // workers))
     variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # JAX would take most of the GPU's memory
     jobs = [job for name, path in chosen.items() for job in jobs_of(name, path, args, machine)]

@@ -85,6 +85,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     },
     "ppo_atari_envpool_xla_jax.py": ENVPOOL,
     "ppo_atari_envpool_xla_jax_scan.py": ENVPOOL,
+    "ppo_gymnax.py": {},
     # It has none with MJX: all but task, steps and robots is as in ppo_continuous_action.py.
     "ppo_continuous_action_mjx.py": {
         "env_id": "CheetahRun",
