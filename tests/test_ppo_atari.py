@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers import command_line
 from helpers.in_process import load_file, load_script, train
-from helpers.strides import watch_strides
+from helpers.strides import eager_and_compiled, watch_strides
 from torch import nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
@@ -309,11 +309,7 @@ def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert (ratios[15] - 1).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    "compile",
-    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
-    ids=["eager", "compiled"],
-)
+@eager_and_compiled
 def test_gradients_lie_in_memory_as_their_weights(
     compile: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -19,7 +19,7 @@ import torch
 from helpers import command_line
 from helpers.in_process import load_script, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
-from helpers.strides import watch_strides
+from helpers.strides import eager_and_compiled, watch_strides
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
 
@@ -90,11 +90,7 @@ def watched(module: ModuleType, folder: Path, **flags: Any) -> list[bool]:
     return right
 
 
-@pytest.mark.parametrize(
-    "compile",
-    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
-    ids=["eager", "compiled"],
-)
+@eager_and_compiled
 def test_gradients_lie_in_memory_as_their_weights(compile: bool, tmp_path: Path):
     """Also when they have been added up over the processes."""
     flags = SHORT | {"total_timesteps": 96, "update_epochs": 1, "compile": compile}

@@ -365,6 +365,16 @@ def run_agents(run: Run) -> Any:
 
 # ------ learning ------
 @pytest.mark.slow("JAX compiles")
+def test_weights_of_several_seeds_are_drawn_one_after_the_other():
+    """A batch of QR decompositions can wait forever for the threads of a CPU."""
+    args = script.Args(num_seeds=5)
+    envs = script.make_envs(args, Path())
+    program = str(jax.make_jaxpr(lambda: nnx.split(script.make_agents(envs, args))[1])())
+    shapes = re.findall(r"f32\[([\d,]+)\] \w+:f32\[[\d,]+\] = qr\[", program)
+    assert shapes
+    assert {shape.count(",") for shape in shapes} == {1}, "matrices, not stacks of them"
+
+
 def test_what_a_time_limit_cuts_off_keeps_its_value(tmp_path: Path):
     """An endless stream of ones is worth 1 / (1 - gamma), wherever it is cut off."""
     flags: dict[str, Any] = {"learning_rate": 0.01, "total_timesteps": 300 * BATCH, "gamma": 0.5}

@@ -20,7 +20,7 @@ import torch
 from helpers import command_line, newcomer
 from helpers.in_process import load_script, train
 from helpers.metadata import PYPROJECT, header
-from helpers.strides import watch_strides
+from helpers.strides import eager_and_compiled, watch_strides
 from moviepy import VideoFileClip
 from torch import Tensor, nn
 from torch.nn import functional
@@ -104,11 +104,7 @@ def test_bf16_rounds_the_convolutions():
 
 
 # ------ training ------
-@pytest.mark.parametrize(
-    "compile",
-    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
-    ids=["eager", "compiled"],
-)
+@eager_and_compiled
 def test_gradients_lie_in_memory_as_their_weights(
     compile: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

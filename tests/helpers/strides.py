@@ -3,7 +3,15 @@
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
+
+# For a test with the argument `compile`: the gradient with and without --compile.
+eager_and_compiled = pytest.mark.parametrize(
+    "compile",
+    [False, pytest.param(True, marks=pytest.mark.slow("torch.compile"))],
+    ids=["eager", "compiled"],
+)
 
 
 def watch_strides(script: ModuleType) -> list[bool]:
