@@ -1,5 +1,7 @@
 """The tags of the implementation details agree with docstrings, titles and docs/details.md."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from details import (
     pages,
 )
 from sync import Collection
+from undo import Mutation
 
 COLLECTION = Collection()
 
@@ -38,6 +41,28 @@ def test_tags_and_docstring_agree(name: str):
 def test_ppo_has_all_core_details():
     declared = declared_details(COLLECTION.source("ppo.py"))
     assert {f"core-{number}" for number in range(1, 14)} <= declared
+
+
+def test_every_detail_names_a_test_and_core_details_their_explanation():
+    page = (COLLECTION.root / "docs" / "details.md").read_text()
+    for name in DETAILS:
+        section = page.split(f"{{ #{name} }}")[1].split("\n#")[0]
+        found = re.findall(r"`(tests/\w+\.py)::(?:(\w+)::)?(\w+)`", section)
+        assert found or name == "aux-1"  # which no script has
+        for file, class_name, test in found:
+            source = (COLLECTION.root / file).read_text()
+            assert f"def {test}(" in source
+            assert not class_name or f"\nclass {class_name}:" in source
+        assert (f"(read-ppo.md#{name})" in section) == (name.startswith("core-") or name == "aux-3")
+
+
+def test_names_of_a_mutations_tests():
+    mutation = Mutation(
+        "ppo.py", "core-1", (), "nothing", "test_details.py a_failure and x or undo"
+    )
+    assert mutation.test_names() == ["tests/test_details.py::test_a_failure_of_each_kind"]
+    with pytest.raises(ValueError, match=r"mutations/ppo\.toml: no test in tests/test_details\.py"):
+        replace(mutation, tests="test_details.py nothing_of_the_kind").test_names()
 
 
 def test_titles_of_the_pages_cells_are_the_tags_lines():
@@ -123,7 +148,12 @@ def test_page_of_two_scripts():
     assert f"| [core-1](#core-1) vectorized architecture | {ours} | {ataris} |" in page
     assert "| [atari-1](#atari-1) NoopReset |  | [●](source/ppo_atari.md#__codelineno-0-13)" in page
     section = page.split("### atari-1: NoopReset { #atari-1 }")[1].split("###")[0]
-    assert "1 to 30 frames" in section and "In [`ppo_atari.py`](source/" in section
+    assert "1 to 30 frames" in section
+    assert "- Line: [`ppo_atari.py`, line 13](source/ppo_atari.md#__codelineno-0-13)" in section
+    assert "more script" not in section
+    section = page.split("### core-1: ")[1].split("###")[0]
+    assert "- Line: [`ppo.py`, line 10](source/ppo.md#__codelineno-0-10)" in section
+    assert ", and in [1 more script](#which-script-has-which-detail).\n" in section
     assert "### atari-2" in page and "In no script." in page.split("### atari-2")[1].split("###")[0]
     assert "No script anneals `clip_coef`" in page.split("### aux-1")[1].split("###")[0]
     assert '{ title="ppo.py, line 16" }: truncated episodes bootstrapped' in page
@@ -139,10 +169,10 @@ def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
     (tmp_path / "ppo").mkdir()
     collection.path("ppo.py").write_text(SCRIPT)
     docs = tmp_path / "docs"
-    effects = {"core-1": ["Without it: worse."]}
-    found = pages(collection, effects)
+    more = {"core-1": ["Tested by itself.", "Without it: worse."]}
+    found = pages(collection, more)
     assert found.keys() == {docs / "details.md", docs / "source" / "ppo.md"}
-    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT}, effects)
+    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT}, more)
     section = found[docs / "details.md"].split("### core-1: ")[1].split("###")[0]
-    assert section.rstrip().endswith("\n\nWithout it: worse.")
+    assert section.rstrip().endswith("\n- Tested by itself.\n- Without it: worse.")
     assert '--8<-- "ppo/ppo.py"' in found[docs / "source" / "ppo.md"]

@@ -178,22 +178,30 @@ def matrix(tags: dict[str, dict[str, Tag]]) -> list[str]:
     return rows
 
 
-def explanation(name: str, tags: dict[str, dict[str, Tag]], effects: list[str]) -> list[str]:
-    """Lines of the section about one detail; effects: sentences on what happens without it."""
+def places(name: str, tags: dict[str, dict[str, Tag]]) -> str:
+    """Where a detail is: its line in the first script that has it, and how many more do."""
     found = [(script, tags[script][name]) for script in tags if name in tags[script]]
-    lines = [link(script, tag.line, f"`{script}`") for script, tag in found]
-    where = f"In {', '.join(lines)}." if lines else NOT_IMPLEMENTED.get(name, "In no script.")
+    if not found:
+        return NOT_IMPLEMENTED.get(name, "In no script.")
+    script, tag = found[0]
+    text = f"Line: {link(script, tag.line, f'`{script}`, line {tag.line}')}"
+    if others := len(found) - 1:
+        plural = "s" if others > 1 else ""
+        text += f", and in [{others} more script{plural}](#which-script-has-which-detail)"
+    return f"{text}."
+
+
+def explanation(name: str, tags: dict[str, dict[str, Tag]], more: list[str]) -> list[str]:
+    """Lines of the section about one detail; more: items that end its list."""
     title = f"### {name}: {DETAILS[name]} {{ #{name} }}"
-    lines = ["", title, "", EXPLAINED[name]["text"].strip(), "", where]
-    for sentence in effects:
-        lines += ["", sentence]
-    return lines
+    items = [f"- {item}" for item in [places(name, tags), *more]]
+    return ["", title, "", EXPLAINED[name]["text"].strip(), "", *items]
 
 
-def details_page(sources: dict[str, str], effects: Mapping[str, list[str]]) -> str:
+def details_page(sources: dict[str, str], more: Mapping[str, list[str]]) -> str:
     """Text of docs/details.md; sources: of the scripts, by file name.
 
-    effects: of each detail that was left out, sentences on what happened.
+    more: of each detail, what its section has besides its text and its line.
     """
     found = {script: find_tags(source) for script, source in sources.items()}
     tags = {script: {tag.name: tag for tag in found[script]} for script in sources}
@@ -212,7 +220,8 @@ def details_page(sources: dict[str, str], effects: Mapping[str, list[str]]) -> s
         "## Which script has which detail",
         "",
         "Each dot is a script and leads to the line. Where there is none the detail does not apply",
-        "or another one replaces it (the CNN of atari-8 replaces the MLPs of core-13).",
+        "or another one replaces it (the CNN of atari-8 replaces the MLPs of core-13). Below, each",
+        "detail names its tests: one of them fails when the detail is undone.",
         "",
         '<div class="matrix" markdown="1">',
         "",
@@ -225,7 +234,7 @@ def details_page(sources: dict[str, str], effects: Mapping[str, list[str]]) -> s
         out += ["", f"## {heading}"]
         for name in DETAILS:
             if name.rpartition("-")[0] == group:
-                out += explanation(name, tags, effects.get(name, []))
+                out += explanation(name, tags, more.get(name, []))
     out += ["", "## Deviations from openai/baselines", ""]
     for script, source in sources.items():
         text = declared_deviations(source)
@@ -254,11 +263,11 @@ def source_page(script: str) -> str:
     )
 
 
-def pages(collection: Collection, effects: Mapping[str, list[str]]) -> dict[Path, str]:
-    """Path and text of every generated page; effects: as in `details_page`."""
+def pages(collection: Collection, more: Mapping[str, list[str]]) -> dict[Path, str]:
+    """Path and text of every generated page; more: as in `details_page`."""
     sources = {script: collection.source(script) for script in collection.scripts()}
     docs = collection.root / "docs"
-    result = {docs / "details.md": details_page(sources, effects)}
+    result = {docs / "details.md": details_page(sources, more)}
     for script in sources:
         result[docs / "source" / f"{Path(script).stem}.md"] = source_page(script)
     return result

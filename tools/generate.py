@@ -10,6 +10,7 @@ they do while a hunk of a diff has no note, or a note no hunk (tools/notes.py).
 
 import argparse
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import ablations
@@ -17,10 +18,20 @@ import blocks
 import details
 import notes
 import reading
+import undo
 from sync import Collection
 
 # All these files are generated; those that nothing generates any more are left over.
 PATTERNS = ("docs/diffs/*", "docs/source/*.md", "docs/read-*.md")
+
+
+def about_details(collection: Collection) -> dict[str, list[str]]:
+    """By tag, sentences: where the detail is explained, what tests it and what it is worth."""
+    about: dict[str, list[str]] = defaultdict(list)
+    for module in (reading, undo, ablations):
+        for tag, sentences in module.sentences(collection).items():
+            about[tag] += sentences
+    return about
 
 
 def generated(collection: Collection) -> dict[Path, str]:
@@ -30,7 +41,7 @@ def generated(collection: Collection) -> dict[Path, str]:
     """
     return (
         blocks.pages(collection)
-        | details.pages(collection, ablations.sentences(collection))
+        | details.pages(collection, about_details(collection))
         | ablations.pages(collection)
         | reading.pages(collection)
         | collection.golden_diffs()

@@ -195,6 +195,16 @@ def page(script: str, source: str, text: str, effects: list[Effect]) -> str:
     return "\n".join(out) + "\n"
 
 
+def sentences(collection: Collection) -> dict[str, list[str]]:
+    """By tag: links to where the detail is explained beside its line."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((collection.root / "docs" / "reading").glob("*.md")):
+        for tag in DETAIL.findall(path.read_text()):
+            link = f"[Read {path.stem}.py](read-{path.stem}.md#{tag})"
+            found.setdefault(tag, []).append(f"Explained beside its line: {link}.")
+    return found
+
+
 def pages(collection: Collection) -> dict[Path, str]:
     """Path and text of the page of each script that has an explanation.
 

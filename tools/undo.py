@@ -4,6 +4,8 @@ A mutation is what some test must notice. An ablation is what a person means by 
 detail": benchmark/ablation.py trains with it. tests/mutations/README.md has the keys of the tables.
 """
 
+import ast
+import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,10 @@ from typing import Any
 
 from details import DETAILS, find_tags
 from family import FAMILY
-from sync import ROOT
+from sync import ROOT, Collection
 
-TABLES = ROOT / "tests" / "mutations"  # a file for each script
+TESTS = ROOT / "tests"
+TABLES = TESTS / "mutations"  # a file for each script
 Edits = tuple[tuple[str, str], ...]  # old text, new text
 
 
@@ -51,6 +54,18 @@ class Mutation(Undoing):
     undone: str  # what the edited script does instead
     tests: str  # what must fail: a test file, and what pytest -k selects in it
 
+    def test_names(self) -> list[str]:
+        """The tests of which one must fail, as pytest names them; ValueError if there are none.
+
+        In `this and A or that` words behind an `and` select cases of a test.
+        """
+        file, _, selection = self.tests.partition(" ")
+        wanted = [words.split(" and ")[0] for words in selection.split(" or ")]
+        names = [name for name in tests_in(file) if any(word in name for word in wanted)]
+        if not names:
+            raise ValueError(f"{self.table}: no test in tests/{file} has {selection} in its name")
+        return [f"tests/{file}::{name}" for name in names]
+
 
 @dataclass(frozen=True)
 class Ablation(Undoing):
@@ -62,6 +77,19 @@ class Ablation(Undoing):
     def name(self) -> str:
         """Of the folder of its runs, and what a user selects it by: the tag, without blanks."""
         return self.tag.replace(" ", "-")
+
+
+@functools.cache
+def tests_in(file: str) -> list[str]:
+    """The test functions in a file of tests/: `test_a`, `TestClass::test_b`."""
+    found = []
+    for node in ast.parse((TESTS / file).read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.append(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = [child for child in node.body if isinstance(child, ast.FunctionDef)]
+            found += [f"{node.name}::{method.name}" for method in methods]
+    return [name for name in found if name.rpartition("::")[2].startswith("test_")]
 
 
 def read_rows(script: str, kind: str) -> list[dict[str, Any]]:
@@ -117,3 +145,16 @@ def ablations(script: str, source: str) -> dict[str, Ablation]:
                 found.setdefault(tag, ablation)
         ancestor = FAMILY[ancestor].parent
     return {tag: found[tag] for tag in tagged_lines(source) if tag in found}
+
+
+def sentences(collection: Collection) -> dict[str, list[str]]:
+    """By tag: what tests the detail in the first script that has a mutation of it."""
+    found: dict[str, list[str]] = {}
+    for script in collection.scripts():
+        tests: dict[str, list[str]] = {}
+        for mutation in read_mutations(script):
+            tests.setdefault(mutation.tag, []).extend(mutation.test_names())
+        for tag, names in tests.items():
+            listed = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
+            found.setdefault(tag, [f"Tested by {listed}."])
+    return found
