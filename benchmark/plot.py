@@ -199,6 +199,19 @@ def confidence(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, stats.t.ppf(0.975, count - 1) * error
 
 
+def mean_steps(group: list[Run]) -> float:
+    """Environment steps of a run."""
+    return float(np.mean([run.total_steps for run in group]))
+
+
+def nearest(scores: list[PublishedScore], steps: float) -> list[PublishedScore]:
+    """Of each source the score after a number of steps that is nearest to ours, by its ratio."""
+    found: dict[str, PublishedScore] = {}
+    for score in sorted(scores, key=lambda score: abs(np.log(score.total_timesteps / steps))):
+        found.setdefault(score.source, score)
+    return list(found.values())
+
+
 # ------ the picture ------
 
 
@@ -280,7 +293,7 @@ def without_longer_ones(results: Results) -> Results:
     kept = {}
     for env_id, group in results.by_env.items():
         limit = LONGER * max(run.total_steps for run in group)
-        scores = results.published.get(env_id, [])
+        scores = nearest(results.published.get(env_id, []), mean_steps(group))
         kept[env_id] = [score for score in scores if score.total_timesteps <= limit]
     return dataclasses.replace(results, published=kept)
 
@@ -380,14 +393,9 @@ def write_scores(runs: list[Run], path: Path) -> None:
             writer.writerow(row)
 
 
-def mean_steps(group: list[Run]) -> float:
-    """Environment steps of a run."""
-    return float(np.mean([run.total_steps for run in group]))
-
-
 def published_cell(scores: list[PublishedScore], source: str, steps: float) -> str:
     """A source's score of an environment, with its steps if ours were fewer or more."""
-    for score in scores:
+    for score in nearest(scores, steps):
         if score.source == source:
             cell = f"{score.mean:.2f} ± {score.std:.2f}"
             if abs(score.total_timesteps / steps - 1) > SAME_STEPS:

@@ -200,6 +200,17 @@ def test_scores_of_much_longer_runs_are_not_drawn(steps, drawn, tmp_path, monkey
     assert "497.54" in (tmp_path / "out" / "ppo.md").read_text()
 
 
+def test_published_score_of_the_nearest_number_of_steps_counts():
+    one, two, other = (
+        plot.PublishedScore(source, mean, 0.0, steps)
+        for source, mean, steps in (("A", 25.6, 1e6), ("A", 27.8, 8e6), ("B", 3.0, 5e5))
+    )
+    assert plot.nearest([one, two, other], 2e6) == [one, other]
+    assert plot.nearest([one, two, other], 4e6) == [two, other]
+    assert plot.published_cell([two, one], "A", 9.99e5) == "25.60 ± 0.00"
+    assert plot.published_cell([two, one], "A", 4e6) == "27.80 ± 0.00 (after 8M steps)"
+
+
 def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
     first = {
         "start": 0,

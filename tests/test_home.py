@@ -10,6 +10,7 @@ PUBLISHED = """\
 script,env_id,source,mean,std,total_timesteps
 ppo,CartPole-v1,CleanRL,490.04,6.12,1000
 ppo,CartPole-v1,openai/baselines,497.54,4.02,1000
+ppo,CartPole-v1,CleanRL,495,1,8000
 ppo_atari,Pong,CleanRL,20.36,0.2,1000
 """
 SCORES = """\

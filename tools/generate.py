@@ -18,6 +18,7 @@ import blocks
 import details
 import notes
 import reading
+import scores
 import undo
 from sync import Collection
 
@@ -46,6 +47,7 @@ def generated(collection: Collection) -> dict[Path, str]:
         | reading.pages(collection)
         | collection.golden_diffs()
         | notes.pages(collection)
+        | scores.pages(collection)
     )
 
 

@@ -54,10 +54,18 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def published(root: Path, script: str) -> dict[str, tuple[float, int]]:
-    """CleanRL's mean scores of a script and after how many steps, by environment."""
-    rows = [r for r in rows_of(root / "benchmark/published.csv") if r["source"] == "CleanRL"]
-    own = [row for row in rows if row["script"] == Path(script).stem]
-    return {row["env_id"]: (float(row["mean"]), int(row["total_timesteps"])) for row in own}
+    """CleanRL's mean scores of a script and after how many steps, by environment.
+
+    Where there are scores of longer runs, too, the shortest runs count.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    for row in rows_of(root / "benchmark/published.csv"):
+        env_id, steps = row["env_id"], int(row["total_timesteps"])
+        if row["source"] != "CleanRL" or row["script"] != Path(script).stem:
+            continue
+        if env_id not in found or steps < found[env_id][1]:
+            found[env_id] = float(row["mean"]), steps
+    return found
 
 
 def scores(root: Path, script: str) -> dict[str, list[float]]:

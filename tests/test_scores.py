@@ -1,0 +1,109 @@
+"""The page of all results: from a small collection of scores, whose rows are known."""
+
+from pathlib import Path
+
+import pytest
+from home import rows_of
+from scores import page, script_of
+from sync import ROOT, Collection
+
+PUBLISHED = """\
+script,env_id,source,mean,std,total_timesteps
+ppo,CartPole-v1,CleanRL,490.04,6.12,1000
+ppo,CartPole-v1,openai/baselines,497.54,4.02,1000
+ppo,CartPole-v1,CleanRL,499,1,8000
+ppo,Acrobot-v1,CleanRL,-86.36,1.32,1000
+ppo_atari,Pong,CleanRL,20.36,0.2,10000000
+"""
+HEADER = "env_id,seed,score,steps,minutes"
+CLASSIC = f"""\
+{HEADER},script,hardware
+CartPole-v1,1,480,1000,1,ppo.py,"2 CPUs, cpu"
+CartPole-v1,2,500,970,4,ppo.py,"2 CPUs, cpu"
+LunarLander-v3,1,-1234.5,20000,1,ppo.py,"2 CPUs, cpu"
+"""
+TABLE = """\
+| environment | steps | seeds | ours | CleanRL | openai/baselines | minutes | hardware |
+|---|---:|---:|---:|---:|---:|---:|---|
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with these results."""
+    (tmp_path / "benchmark").mkdir()
+    results = tmp_path / "docs/results"
+    results.mkdir(parents=True)
+    (tmp_path / "benchmark/published.csv").write_text(PUBLISHED)
+    (results / "ppo_scores.csv").write_text(CLASSIC)
+    (results / "ppo_atari_pong_scores.csv").write_text(f"{HEADER}\nPong,1,13.456,2000000,90\n")
+    (results / "compare_x_scores.csv").write_text("env_id,runs,score\nCartPole-v1,x,1\n")
+    return tmp_path
+
+
+def section(text: str, script: str) -> str:
+    return text.split(f"\n## [{script}](")[1].split("\n\n", 1)[1].split("\n\n## ")[0].strip()
+
+
+def test_rows_computed_by_hand(root: Path):
+    """490 ± 14: the deviation of 480 and 500 is 20 / sqrt(2). What was not run stands last."""
+    text = page(root, ["ppo.py", "ppo_atari.py", "ppo_gymnax.py"])
+    rows = """\
+| CartPole-v1 | 970 | 2 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2.5 | 2 CPUs, cpu |
+| LunarLander-v3 | 20k | 1 | -1,234 |  |  | 1.0 | 2 CPUs, cpu |
+| CartPole-v1 | 8k |  | not run | 499 ± 1 |  |  |  |
+| Acrobot-v1 | 1k |  | not run | -86.36 ± 1.32 |  |  |  |"""
+    assert section(text, "ppo.py") == TABLE + rows
+    assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
+    assert (
+        "has published 4 scores of these scripts. Run here to the end: 1; in part: 1; not" in text
+    )
+
+
+def test_partial_runs_tell_both_numbers_of_steps(root: Path):
+    text = page(root, ["ppo.py", "ppo_atari.py"])
+    row = "| Pong | 2M of 10M | 1 | 13.46 | 20.36 ± 0.20 |  | 90 | not recorded |"
+    assert section(text, "ppo_atari.py") == TABLE + row
+
+
+def test_runs_of_another_length_have_a_row_of_their_own(root: Path):
+    more = root / "docs/results/ppo_long_scores.csv"
+    more.write_text(f"{HEADER}\nCartPole-v1,1,500,8000,1\nCartPole-v1,1,9,100,1\n")
+    rows = section(page(root, ["ppo.py"]), "ppo.py").splitlines()[2:5]
+    shown = [[cell.strip() for cell in row.split("|")[1:6]] for row in rows]
+    assert shown == [
+        ["CartPole-v1", "100 of 1k", "1", "9.00", "490 ± 6"],
+        ["CartPole-v1", "970", "2", "490 ± 14", "490 ± 6"],
+        ["CartPole-v1", "8k", "1", "500", "499 ± 1"],
+    ]
+
+
+def test_many_rows_that_were_not_run_fold_open(root: Path):
+    rows = "".join(f"ppo_atari,Game{n},CleanRL,1,1,10\n" for n in range(11))
+    (root / "benchmark/published.csv").write_text(PUBLISHED + rows)
+    shown, folded = section(page(root, ["ppo_atari.py"]), "ppo_atari.py").split(
+        "<details markdown>"
+    )
+    assert "Pong" in shown and "Game" not in shown
+    assert "<summary>Published and not run: 11 rows</summary>" in folded
+    assert folded.count("| not run |") == 11
+
+
+def test_files_belong_to_the_script_with_the_longest_name():
+    scripts = ["ppo.py", "ppo_atari.py", "ppo_atari_envpool.py"]
+    assert script_of(Path("ppo_scores.csv"), scripts) == "ppo.py"
+    assert script_of(Path("ppo_atari_envpool_pong_scores.csv"), scripts) == "ppo_atari_envpool.py"
+    assert script_of(Path("compare_x_scores.csv"), scripts) is None
+
+
+def test_every_published_score_and_every_run_of_ours_has_its_place():
+    """The page of this repository, counted: no row of the files is lost."""
+    text = (ROOT / "docs/scores.md").read_text()
+    published = rows_of(ROOT / "benchmark/published.csv")
+    places = {(r["script"], r["env_id"], r["total_timesteps"]) for r in published}
+    with_a_number = [row for row in text.splitlines() if row.startswith("| ") and " ± " in row]
+    assert len(with_a_number) >= len(places)
+    for script in Collection().scripts():
+        for file in (ROOT / "docs/results").glob(f"{Path(script).stem}_scores.csv"):
+            for row in rows_of(file):
+                assert f"| {row['env_id']} | " in section(text, script).split("| not run |")[0]
