@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
+from presets import read_presets
 from sync import Collection
 
-OTHERS = {"ablation.sh", "gpu.sh", "tune.sh"}  # these call programs of the same name
+OTHERS = {"ablation.sh", "gpu.sh", "presets.sh", "tune.sh"}  # these have tests of their own
 SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - OTHERS)
 # Notes its arguments, one a line, instead of running them.
 NOTE = """#!/bin/sh
@@ -78,6 +79,18 @@ def test_lunar_lander_has_flags_of_its_own(handed_over, tmp_path):
     assert len(with_more) == 1 and "--env-id LunarLander-v3" in with_more[0]
     chosen = run_program("run.py", *words, *runs, "--env-ids", "CartPole-v1")
     assert "LunarLander" not in chosen.stdout and "--gamma" not in chosen.stdout
+
+
+@pytest.mark.parametrize("script", ["ppo", "ppo_continuous_action"])
+def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
+    words = handed_over("presets.sh", script, "--num-seeds", "1", "--dry-run")[1:]
+    runs = ("--runs-dir", str(tmp_path / "runs"))
+    lines = run_program("run.py", *words, *runs).stdout.splitlines()
+    shown = [preset for preset in read_presets(BENCHMARK.parent) if preset.script == f"{script}.py"]
+    assert len(lines) == len(shown) + 1 and "/plot.py " in lines[-1]
+    for preset in shown:
+        flags = f"uv run ppo/{preset.script} {preset.flags} --env-id {preset.env_id} "
+        assert any(line.startswith(flags) for line in lines)
 
 
 def test_each_game_of_self_play_gets_its_league(handed_over):

@@ -3,7 +3,8 @@
 A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
 tools/generate.py` writes it. Kinds: `flags ppo.py`, the flags of a script, its own ones first;
 `table results/ppo.md`, the first table of a file in docs/ that a benchmark wrote;
-`scripts index.md` and `scores index.md`, see home.py.
+`scripts index.md` and `scores index.md`, see home.py; `presets table` and `presets commands`, see
+presets.py.
 """
 
 import ast
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import home
+import presets
 from family import FAMILY
 from sync import Collection
 
@@ -115,6 +117,10 @@ def content(root: Path, kind: str, name: str) -> str:
         return home.scripts_table(Collection(root), name)
     if kind == "scores":
         return home.scores_table(Collection(root))
+    if kind == "presets" and name == "table":
+        return presets.table(root)
+    if kind == "presets" and name == "commands":
+        return presets.commands(root)
     raise ValueError("no such kind of block")
 
 

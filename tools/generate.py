@@ -1,4 +1,4 @@
-"""Bring all that is generated up to date: diffs, notes, details, effects, source, reading, blocks.
+"""Bring what is generated up to date: diffs, notes, details, source, reading, scores, blocks.
 
     python tools/generate.py            write what is stale
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Flags for environments that the defaults do not solve, three seeds each; docs/presets.md shows the
+# scores. Run it again to go on where it stopped. A first word chooses one of the two scripts; flags
+# go to the runner, see docs/runs.md:
+#   benchmark/presets.sh --workers 4
+#   benchmark/presets.sh ppo --env-ids LunarLander-v3
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+only=""
+if [[ $# -gt 0 && $1 != -* ]]; then
+    only=$1
+    shift
+fi
+case "$only" in
+    "" | ppo | ppo_continuous_action) ;;
+    *) echo "error: $only is neither ppo nor ppo_continuous_action" >&2; exit 2 ;;
+esac
+
+if [[ $only != ppo_continuous_action ]]; then
+    uv run benchmark/run.py \
+        --command "uv run ppo/ppo.py --no-cuda" \
+        --env-ids LunarLander-v3 MountainCar-v0 \
+        --env-flags "LunarLander-v3=--total-timesteps 1000000 --num-envs 16 --num-steps 1024 \
+            --num-minibatches 256 --gamma 0.999 --gae-lambda 0.98 --learning-rate 3e-4 \
+            --no-anneal-lr --no-clip-vloss" \
+            "MountainCar-v0=TBD" \
+        --num-seeds 3 --runs-dir runs/benchmark/presets/ppo \
+        --plot docs/results/presets "$@"
+fi
+
+if [[ $only != ppo ]]; then
+    uv run benchmark/run.py \
+        --command "uv run ppo/ppo_continuous_action.py --no-cuda --compile" \
+        --env-ids LunarLanderContinuous-v3 BipedalWalker-v3 \
+        --env-flags "LunarLanderContinuous-v3=--total-timesteps 1000000 --num-envs 16 \
+            --num-steps 1024 --num-minibatches 256 --update-epochs 4 --gamma 0.999 \
+            --gae-lambda 0.98 --ent-coef 0.01 --no-anneal-lr" \
+            "BipedalWalker-v3=--total-timesteps 1500000 --num-envs 16 --num-steps 1024 \
+            --num-minibatches 256 --gamma 0.999 --clip-coef 0.18" \
+        --num-seeds 3 --runs-dir runs/benchmark/presets/ppo_continuous_action \
+        --plot docs/results/presets "$@"
+fi
