@@ -40,7 +40,9 @@ def test_commands_are_short_lines_that_say_all_flags(root: Path):
     file.write_text(SCORES.replace("--gamma 0.98", more))
     lines = commands(root).split("```")[1].splitlines()[1:]
     assert len(lines) > 1 and max(map(len, lines)) <= 100
-    assert shlex.split(" ".join(lines).replace(" \\ ", " ")) == shlex.split(words.replace("--gamma 0.98", more))
+    assert shlex.split(" ".join(lines).replace(" \\ ", " ")) == shlex.split(
+        words.replace("--gamma 0.98", more)
+    )
 
 
 def test_blocks_of_the_page(root: Path):

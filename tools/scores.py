@@ -14,9 +14,6 @@ from sync import Collection
 SOURCES = ("CleanRL", "openai/baselines")
 NOT_RUN = "not run"
 SHOWN = 10  # rows of a script that were not run; more of them fold open
-HEADER = f"""\
-| environment | steps | seeds | ours | {" | ".join(SOURCES)} | minutes | hardware |
-|---|---:|---:|---:|{"---:|" * len(SOURCES)}---:|---|"""
 TITLE = """\
 ---
 hide: [toc]
@@ -89,8 +86,8 @@ class Row:
             return ours
         return f"{ours} of {theirs}"
 
-    def line(self) -> str:
-        """The row of the table."""
+    def line(self, sources: list[str]) -> str:
+        """The row of a table that has these sources of published scores."""
         cells = [self.env_id, self.steps_cell()]
         if self.runs:
             values = [run.value for run in self.runs]
@@ -99,7 +96,7 @@ class Row:
         else:
             cells += ["", NOT_RUN]
         by_source = {one.source: mean_and_std(one.mean, one.std) for one in self.published}
-        cells += [by_source.get(source, "") for source in SOURCES]
+        cells += [by_source.get(source, "") for source in sources]
         if self.runs:
             minutes = statistics.mean(run.minutes for run in self.runs)
             cells.append(f"{minutes:.{0 if minutes >= 10 else 1}f}")
@@ -203,20 +200,28 @@ def rows_of_script(runs: list[Score], published: list[Published]) -> list[Row]:
     return [*(row for row in rows if row.runs), *(row for row in rows if not row.runs)]
 
 
+def table(rows: list[Row], sources: list[str]) -> list[str]:
+    """Lines of a table of these rows, with a column for each source of published scores."""
+    names = ["environment", "steps", "seeds", "ours", *sources, "minutes", "hardware"]
+    rule = f"|---|{'---:|' * (len(names) - 2)}---|"
+    return [f"| {' | '.join(names)} |", rule, *(row.line(sources) for row in rows)]
+
+
 def section(script: str, rows: list[Row]) -> list[str]:
     """Heading and table of a script; its rows that were not run fold open if they are many."""
     lines = ["", f"## [{script}]({Path(script).stem}.md)", ""]
-    run = [row for row in rows if row.runs]
-    not_run = rows[len(run) :]
     if not rows:
         return [*lines, "No score is published, and none of ours yet."]
+    known = {one.source for row in rows for one in row.published}
+    sources = [source for source in SOURCES if source in known]
+    run = [row for row in rows if row.runs]
+    not_run = [row for row in rows if not row.runs]
     if len(not_run) <= SHOWN:
-        return [*lines, HEADER, *(row.line() for row in rows)]
+        return [*lines, *table(rows, sources)]
     if run:
-        lines += [HEADER, *(row.line() for row in run), ""]
-    summary = f"<summary>Published and not run: {len(not_run)} rows</summary>"
-    table = [HEADER, *(row.line() for row in not_run)]
-    return [*lines, "<details markdown>", summary, "", *table, "", "</details>"]
+        lines += [*table(run, sources), ""]
+    title = f"<summary>Published and not run: {len(not_run)} rows</summary>"
+    return [*lines, "<details markdown>", title, "", *table(not_run, sources), "", "</details>"]
 
 
 def summary(rows: list[Row]) -> str:
