@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import blocks
 import numpy as np
 import pytest
+from family import FAMILY
 from sync import ROOT, Collection, by_name
 
 COLLECTION = Collection()
@@ -141,6 +142,18 @@ def test_every_script_has_a_page_with_all_flags(script: str):
     assert len(names) > 20
     flags = [blocks.flag_name(name) for name in names]
     assert [flag for flag in flags if f"| `{flag}` |" not in text] == []
+
+
+@pytest.mark.parametrize("script", COLLECTION.scripts())
+def test_parts_of_a_scripts_page_are_in_their_order(script: str):
+    text = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
+    parent = FAMILY[script].parent
+    wanted = [f"What differs from {parent}"] if parent else []
+    wanted += ["What to watch", "Results", "Speed", "Caveats", "Flags"]
+    parts = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    if "Speed" not in parts:  # not measured
+        wanted.remove("Speed")
+    assert [part for part in parts if part in wanted] == wanted
 
 
 @pytest.mark.parametrize("script", COLLECTION.scripts())

@@ -11,7 +11,7 @@ command. Exit codes: 0 done, 2 bad input.
 """
 
 import argparse
-import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def show_image(axes: plt.Axes, image: Array, title: str = "") -> None:
 
 def show_bars(axes: plt.Axes, names: Sequence[str], values: Array, title: str) -> None:
     """A vector: a bar for each number, its name on the left, its value at its end."""
-    places = np.arange(len(values))
+    places = range(len(values))
     reach = 1.8 * np.abs(values).max()  # room for the numbers
     axes.barh(places, values, color=BLUE, height=0.7)
     axes.axvline(0, color=GREY, linewidth=0.8)
@@ -94,6 +94,16 @@ def new_figure(height: float) -> plt.Figure:
 
 
 # ------ playing ------
+
+
+def load(name: str) -> ModuleType:
+    """The module of a script."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "ppo" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
 
 
 def play_at_random(envs: Any, reset: Any, steps: int) -> Array:
@@ -136,8 +146,8 @@ def draw_classic(script: ModuleType) -> plt.Figure:
 
     env = gym.make(script.Args().env_id, render_mode="rgb_array")
     obs, _ = env.reset(seed=3)
-    for _ in range(18):  # to the right: the pole tilts
-        obs = env.step(1 if obs[2] > -0.12 else 0)[0]
+    while abs(obs[2]) < 0.15:  # to the right until the pole tilts
+        obs = env.step(1)[0]
     figure = new_figure(2.3)
     picture, vector = figure.subplots(1, 2, width_ratios=[1, 1.2])
     show_image(picture, env.render()[120:340, 100:500], "the game: push the cart left or right")
@@ -330,8 +340,9 @@ def draw_calls(script: ModuleType, parts: Sequence[Calls], one_rollout: bool) ->
     axes.axis("off")
 
     def box(x: float, y: float, width: float, height: float) -> None:
-        look = {"facecolor": "#eaf2fa", "edgecolor": BLUE, "boxstyle": "round,pad=0.1"}
-        axes.add_patch(matplotlib.patches.FancyBboxPatch((x, y), width, height, **look, zorder=0))
+        patch = matplotlib.patches.FancyBboxPatch((x, y), width, height, "round,pad=0.1", zorder=0)
+        patch.set(facecolor="#eaf2fa", edgecolor=BLUE)
+        axes.add_patch(patch)
 
     names = ["step 1", "step 2", "step 3", "step 4", "step 128"]
     places = [1.0, 12.5, 24.0, 35.5, 52.5]
@@ -426,7 +437,7 @@ def draw_channels(script: ModuleType) -> plt.Figure:
     }  # fmt: skip
     figure = new_figure(2.6)
     panels = figure.subplots(2, 7, width_ratios=[1.25, 1, 1, 1, 1, 1, 1])
-    palette = (np.array(plt.colormaps["tab10"].colors) * 255).astype(np.uint8)
+    palette = plt.get_cmap("tab10")(range(10), bytes=True)[:, :3]
     for row, (env_id, names) in zip(panels, things.items(), strict=True):
         envs = script.make_envs(script.Args(env_id=env_id, num_envs=1, device="cpu"), Path())
         state, obs = envs.reset(jax.random.key(1))
@@ -482,7 +493,8 @@ def draw_planes(script: ModuleType) -> plt.Figure:
     envs = script.make_envs(script.Args(num_envs=1), Path())
     obs = envs.reset(seed=1)[0][0]
     figure = new_figure(4.2)
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 2.1])
+    halves: Any = figure.subfigures(1, 2, width_ratios=[1, 2.1])
+    left, right = halves
     game, order = left.subplots(2, 1, height_ratios=[1, 1])
     show_map(game, obs)
     order.axis("off")
@@ -560,10 +572,9 @@ def main(argv: list[str] | None = None) -> int:
         if name not in DRAW:
             print(f"error: no figure of {name}; there are {', '.join(DRAW)}", file=sys.stderr)
             return 2
-    sys.path.insert(0, str(ROOT / "ppo"))
     plt.rcParams.update(LOOK)
     for name in args.scripts:
-        figure = DRAW[name](importlib.import_module(name))
+        figure = DRAW[name](load(name))
         path = args.out / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
