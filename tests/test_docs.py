@@ -178,6 +178,9 @@ def test_flags_of_a_script_are_those_that_differ_from_its_parents():
     assert "| `--envs` | `8` | many |\n| `--lstm` | on | remember |" in shown
     assert "--seed" not in shown and "`ppo.py`; the other 1" in shown
     assert everything.count("    | `--") == 3
+    shown, everything = blocks.flags_section(ours, "ppo.py", ours).split("???")
+    assert shown.strip() == "All 2 are those of `ppo.py`, with the same defaults."
+    assert everything.count("    | `--") == 2
     shown, everything = blocks.flags_section(
         ours + "    # the run\n    a: int = 0\n", "", ""
     ).split("???")
