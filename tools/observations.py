@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "observations"
 BLUE, PALE_BLUE, RED, GREY, LIGHT = "#1f6fb4", "#7fb2dd", "#d1495b", "#6b7280", "#e5e7eb"
 COLORS = 32  # of a coloured picture: fewer make a smaller file
-SMALL = 8  # points: what stands at a panel
+SMALL = 9  # points: what stands at a panel
 # White also where the page is dark; texts remain texts; the same figure is the same file.
 LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -59,7 +59,7 @@ def show_image(axes: plt.Axes, image: Array, title: str = "") -> None:
 def show_bars(axes: plt.Axes, names: Sequence[str], values: Array, title: str) -> None:
     """A vector: a bar for each number, its name on the left, its value at its end."""
     places = range(len(values))
-    reach = 1.8 * np.abs(values).max()  # room for the numbers
+    reach = 2 * np.abs(values).max()  # room for the numbers
     axes.barh(places, values, color=BLUE, height=0.7)
     axes.axvline(0, color=GREY, linewidth=0.8)
     for place, value in zip(places, values, strict=True):
@@ -176,9 +176,9 @@ def draw_continuous(script: ModuleType) -> plt.Figure:
     figure = new_figure(3.4)
     picture, raw, scaled = figure.subplots(1, 3, width_ratios=[1.1, 1, 1])
     show_image(picture, env.render(), "the robot: torques at 6 joints")
-    show_bars(raw, CHEETAH, obs, "17 numbers")
+    show_bars(raw, CHEETAH, obs, "the agent's 17 numbers")
     normalized = agent.features(torch.from_numpy(obs[None]))[0].numpy()
-    show_bars(scaled, [""] * 17, normalized, "normalized, for the network")
+    show_bars(scaled, [""] * 17, normalized, "normalized")
     return figure
 
 
@@ -485,7 +485,7 @@ def show_map(axes: plt.Axes, obs: Array) -> None:
     axes.set_ylim(size, 0)
     axes.set_aspect("equal")
     axes.axis("off")
-    axes.set_title("the game (own units blue)", fontsize=SMALL)
+    axes.set_title("the game; own units blue", fontsize=SMALL)
 
 
 def draw_planes(script: ModuleType) -> plt.Figure:
@@ -522,7 +522,7 @@ def draw_mask(script: ModuleType) -> plt.Figure:
     mask = info["action_mask"][0]
     nvec = envs.single_action_space.nvec
     figure = new_figure(2.4)
-    game, choices = figure.subplots(1, 2, width_ratios=[1, 2.6])
+    game, choices = figure.subplots(1, 2, width_ratios=[1.2, 2.6])
     show_map(game, obs[0])
     for line, part in enumerate(np.split(mask, nvec.cumsum()[:-1])):
         for place, valid in enumerate(part):
