@@ -14,7 +14,6 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -316,16 +315,12 @@ def draw_pools(script: ModuleType) -> plt.Figure:
     return draw_processes(np.array(frames), ["pool 0", "pool 1"])
 
 
-@dataclass(frozen=True)
-class Calls:
-    """How often a part of an iteration is called, and what it does."""
+def draw_calls(script: ModuleType, rollout: int, later: dict[str, int]) -> plt.Figure:
+    """The frames of a rollout and the rest of an iteration: a box is a compiled call.
 
-    name: str
-    count: int
-
-
-def draw_calls(script: ModuleType, parts: Sequence[Calls], one_rollout: bool) -> plt.Figure:
-    """The frames of a rollout and the rest of an iteration: a box is a compiled call."""
+    rollout: how many of them a rollout takes, 1 or one for each step; later: the same of what
+    follows it, of each of which at most eight are drawn.
+    """
     envs = script.make_envs(script.Args(num_envs=8, env_threads=1), Path())
     state, obs = envs.reset(1)
     random = np.random.default_rng(0)
@@ -335,8 +330,6 @@ def draw_calls(script: ModuleType, parts: Sequence[Calls], one_rollout: bool) ->
         frames.append(np.asarray(obs)[0, -1])
     figure, axes = plt.subplots(figsize=(6.4, 2.6))
     figure.subplots_adjust(0.01, 0.01, 0.99, 0.99)
-    axes.set_xlim(0, 64)
-    axes.set_ylim(0, 26)
     axes.axis("off")
 
     def box(x: float, y: float, width: float, height: float) -> None:
@@ -346,41 +339,45 @@ def draw_calls(script: ModuleType, parts: Sequence[Calls], one_rollout: bool) ->
 
     names = ["step 1", "step 2", "step 3", "step 4", "step 128"]
     places = [1.0, 12.5, 24.0, 35.5, 52.5]
-    if one_rollout:
+    if rollout == 1:
         box(0.6, 11, 62.6, 12.6)
     for place, name, frame in zip(places, names, frames[-5:], strict=True):
-        if not one_rollout:
+        if rollout > 1:
             box(place - 0.4, 11, 10.3, 12.6)
         axes.imshow(frame, cmap="gray", vmin=0, vmax=255, interpolation="none", aspect="auto",
                     extent=(place, place + 9.5, 11.3, 20.8))  # fmt: skip
         axes.text(place + 4.75, 21.6, name, ha="center", fontsize=SMALL)
     axes.text(49, 16, "…", ha="center", fontsize=14)
-    axes.set_xlim(0, 64)
+    axes.set_xlim(0, 64)  # imshow has set others
     axes.set_ylim(0, 26)
-    width = 62.6 / len(parts)
-    for number, part in enumerate(parts):
+    width = 62.6 / len(later)
+    for number, (name, count) in enumerate(later.items()):
         left = 0.6 + number * width
-        shown = min(part.count, 8)
-        for i in range(shown):
-            each = (width - 1) / shown
+        each = (width - 1) / min(count, 8)
+        for i in range(min(count, 8)):
             box(left + i * each + 0.15, 3.6, each - 0.45, 4)
-        times = f"{part.count} calls" if part.count > 1 else "1 call"
-        axes.text(left + width / 2 - 0.5, 0.6, f"{part.name}: {times}", ha="center", fontsize=SMALL)
-    rollout = "1 call" if one_rollout else "128 calls"
-    axes.text(0.4, 24.4, f"rollout, network and 8 games: {rollout}", fontsize=SMALL)
+        text = f"{name}: {times(count)}"
+        axes.text(left + width / 2 - 0.5, 0.6, text, ha="center", fontsize=SMALL)
+    axes.text(0.4, 24.3, f"rollout, network and 8 games: {times(rollout)}", fontsize=SMALL)
     return figure
+
+
+def times(count: int) -> str:
+    """How often something is called, in words."""
+    return "1 call" if count == 1 else f"{count} calls"
 
 
 def draw_loops(script: ModuleType) -> plt.Figure:
     """Python calls a compiled function for each step and each minibatch."""
-    parts = [Calls("values", 1), Calls("advantages", 128), Calls("update", 16)]
-    return draw_calls(script, parts, one_rollout=False)
+    args = script.Args()
+    minibatches = args.update_epochs * args.num_minibatches
+    later = {"values": 1, "advantages": args.num_steps, "update": minibatches}
+    return draw_calls(script, args.num_steps, later)
 
 
 def draw_scan(script: ModuleType) -> plt.Figure:
     """A rollout is one call, and so is an update."""
-    parts = [Calls("values", 1), Calls("advantages", 1), Calls("update", 1)]
-    return draw_calls(script, parts, one_rollout=True)
+    return draw_calls(script, 1, {"values": 1, "advantages": 1, "update": 1})
 
 
 def draw_players(script: ModuleType) -> plt.Figure:
@@ -459,8 +456,8 @@ def draw_channels(script: ModuleType) -> plt.Figure:
 
 # What the 27 planes of Gym-µRTS say about a cell, and the eight parts of an order with their names.
 PLANES = {
-    "hit points": ["0", "1", "2", "3", "4"],
-    "resources": ["0", "1", "2", "3", "4"],
+    "hit points": ["0", "1", "2", "3", "4+"],
+    "resources": ["0", "1", "2", "3", "4+"],
     "owner": ["none", "I", "other"],
     "what it is": ["none", "mine", "base", "barracks", "worker", "light", "heavy", "ranged"],
     "what it does": ["none", "moves", "harvests", "returns", "produces", "attacks"],
