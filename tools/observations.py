@@ -31,7 +31,7 @@ OUT = ROOT / "docs" / "observations"
 BLUE, PALE_BLUE, RED, GREY, LIGHT = "#1f6fb4", "#7fb2dd", "#d1495b", "#6b7280", "#e5e7eb"
 COLORS = 32  # of a coloured picture: fewer make a smaller file
 SMALL = 9  # points: what stands at a panel
-# White also where the page is dark; texts remain texts; the same figure is the same file.
+# White also where the page is dark; texts remain texts; ids are not drawn by chance.
 LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
