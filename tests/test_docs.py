@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import blocks
 import numpy as np
 import pytest
+from family import FAMILY
 from sync import ROOT, Collection, by_name
 
 COLLECTION = Collection()
@@ -144,6 +145,18 @@ def test_every_script_has_a_page_with_all_flags(script: str):
 
 
 @pytest.mark.parametrize("script", COLLECTION.scripts())
+def test_parts_of_a_scripts_page_are_in_their_order(script: str):
+    text = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
+    parent = FAMILY[script].parent
+    wanted = [f"What differs from {parent}"] if parent else []
+    wanted += ["What to watch", "Results", "Speed", "Caveats", "Flags"]
+    parts = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    if "Speed" not in parts:  # not measured
+        wanted.remove("Speed")
+    assert [part for part in parts if part in wanted] == wanted
+
+
+@pytest.mark.parametrize("script", COLLECTION.scripts())
 def test_every_metric_is_explained(script: str):
     metrics = set(re.findall(r'"((?:charts|losses|eval)/\w+)"', COLLECTION.source(script)))
     assert len(metrics) > 10
@@ -165,6 +178,9 @@ def test_flags_of_a_script_are_those_that_differ_from_its_parents():
     assert "| `--envs` | `8` | many |\n| `--lstm` | on | remember |" in shown
     assert "--seed" not in shown and "`ppo.py`; the other 1" in shown
     assert everything.count("    | `--") == 3
+    shown, everything = blocks.flags_section(ours, "ppo.py", ours).split("???")
+    assert shown.strip() == "All 2 are those of `ppo.py`, with the same defaults."
+    assert everything.count("    | `--") == 2
     shown, everything = blocks.flags_section(
         ours + "    # the run\n    a: int = 0\n", "", ""
     ).split("???")

@@ -91,7 +91,10 @@ def flags_section(source: str, parent: str, parent_source: str) -> str:
     else:
         shown = [flag for flag in everything if flag.topic in ("the task", "the algorithm")]
         opening = "Those of the task and of the algorithm:"
-    return "\n\n".join([opening, flags_table(shown), folded("All flags", flags_table(everything))])
+    if not shown:
+        opening = f"All {len(everything)} are those of `{parent}`, with the same defaults."
+    parts = [opening, *([flags_table(shown)] if shown else [])]
+    return "\n\n".join([*parts, folded("All flags", flags_table(everything))])
 
 
 def first_table(text: str) -> str:

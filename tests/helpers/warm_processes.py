@@ -26,6 +26,7 @@ from weakref import WeakSet
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
 PRELOADED = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
 PRELOADED += " ale_py cv2 pettingzoo supersuit envpool flax.nnx optax scipy.linalg"
+PRELOADED += " mujoco.mjx matplotlib.pyplot"  # of Playground and gymnax what does not start JAX
 PRELOADED += " helpers.frozen"  # the last one
 
 
