@@ -36,10 +36,9 @@ if [[ $only != ppo ]]; then
         --command "uv run ppo/ppo_continuous_action.py --no-cuda --compile" \
         --env-ids LunarLanderContinuous-v3 BipedalWalker-v3 \
         --env-flags "LunarLanderContinuous-v3=--total-timesteps 1000000 --num-envs 16 \
-            --num-steps 1024 --num-minibatches 256 --update-epochs 4 --gamma 0.999 \
-            --gae-lambda 0.98 --ent-coef 0.01 --no-anneal-lr" \
-            "BipedalWalker-v3=--total-timesteps 1500000 --num-envs 16 --num-steps 1024 \
-            --num-minibatches 256 --gamma 0.999 --clip-coef 0.18" \
+            --num-steps 512 --num-minibatches 128 --gamma 0.999 --gae-lambda 0.98" \
+            "BipedalWalker-v3=--total-timesteps 1500000 --num-envs 8 --num-steps 512 \
+            --num-minibatches 64" \
         --num-seeds 3 --runs-dir runs/benchmark/presets/ppo_continuous_action \
         --plot docs/results/presets "$@"
 fi

@@ -27,7 +27,10 @@ def root(tmp_path: Path) -> Path:
 def test_table_by_hand(root: Path):
     """The deviation of -100 and -120 is 20 / sqrt(2); one of them is above -110."""
     row = "| [MountainCar-v0](#mountaincar-v0) | -110 | -110.0 ± 14.1 | -100.0, -120.0 | 1 of 2 |"
-    assert table(root).splitlines()[2] == f"{row} 2.5 |"
+    rows = table(root).splitlines()[2:]
+    assert f"{row} 2.5 |" in rows
+    assert rows[0] == "| LunarLander-v3 | 200 | not run yet | | | |"
+    assert len(rows) == len(SOLVED)
 
 
 def test_commands_are_short_lines_that_say_all_flags(root: Path):
@@ -65,7 +68,7 @@ def test_thresholds_are_gymnasiums():
     assert {env_id: gym.spec(env_id).reward_threshold for env_id in SOLVED} == SOLVED
 
 
-def test_all_presets_have_been_run_with_three_seeds():
-    assert {preset.env_id: len(preset.scores) for preset in read_presets(ROOT)} == {
-        env_id: 3 for env_id in SOLVED
-    }
+def test_presets_of_this_repository_have_three_seeds():
+    presets = read_presets(ROOT)
+    assert presets and all(len(preset.scores) == 3 for preset in presets)
+    assert {preset.env_id for preset in presets} <= SOLVED.keys()

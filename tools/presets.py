@@ -9,12 +9,13 @@ from pathlib import Path
 
 from home import rows_of
 
+NOT_RUN = "not run yet"
 FOLDER = Path("docs/results/presets")
 SOLVED = {  # mean return at which an environment counts as solved, as Gymnasium has it
     "LunarLander-v3": 200,
     "LunarLanderContinuous-v3": 200,
-    "BipedalWalker-v3": 300,
     "MountainCar-v0": -110,
+    "BipedalWalker-v3": 300,
 }
 
 
@@ -52,7 +53,10 @@ class Preset:
 
 
 def read_presets(root: Path) -> list[Preset]:
-    """The presets that were run. Raises ValueError if runs of an environment differ in flags."""
+    """The presets that were run, in the order of SOLVED.
+
+    Raises ValueError if runs of an environment differ in their flags, or if it is not in SOLVED.
+    """
     found = []
     for file in sorted((root / FOLDER).glob("*_scores.csv")):
         rows = rows_of(file)
@@ -65,14 +69,20 @@ def read_presets(root: Path) -> list[Preset]:
             scores = [float(row["score"]) for row in own]
             minutes = statistics.mean(float(row["minutes"]) for row in own)
             found.append(Preset(env_id, script, flags, scores, minutes))
-    return found
+    return sorted(found, key=lambda preset: list(SOLVED).index(preset.env_id))
 
 
 def table(root: Path) -> str:
-    """A row for each environment."""
-    head = "| environment | solved at | score | each seed | solved | minutes |\n"
-    head += "|---|---:|---:|---|---:|---:|\n"
-    return head + "\n".join(preset.row for preset in read_presets(root))
+    """A row for each environment; those whose preset was not run say so."""
+    rows = ["| environment | solved at | score | each seed | solved | minutes |"]
+    rows.append("|---|---:|---:|---|---:|---:|")
+    presets = {preset.env_id: preset for preset in read_presets(root)}
+    for env_id, threshold in SOLVED.items():
+        if env_id in presets:
+            rows.append(presets[env_id].row)
+        else:
+            rows.append(f"| {env_id} | {threshold} | {NOT_RUN} | | | |")
+    return "\n".join(rows)
 
 
 def commands(root: Path) -> str:
