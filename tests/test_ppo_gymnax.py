@@ -2,8 +2,11 @@
 
 import re
 import signal
+import subprocess
+import sys
 import time
 from functools import cache, partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +150,16 @@ def test_a_linear_layer_of_patches_is_a_convolution():
     weight = torch.from_numpy(kernel).permute(3, 2, 0, 1)
     wanted = torch.nn.functional.conv2d(channels_first, weight).permute(0, 2, 3, 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_are_shuffled():
+    """Every order of three rows comes about as often."""
+    keys = jax.random.split(jax.random.key(0), 6000)
+    orders = jax.vmap(partial(script.shuffle, rows=3))(keys)
+    found, counts = np.unique(np.asarray(orders), axis=0, return_counts=True)
+    assert found.tolist() == sorted(map(list, permutations(range(3))))
+    assert (abs(counts - 1000) < 150).all()  # five standard deviations
+    assert sorted(script.shuffle(keys[0], 96).tolist()) == list(range(96))
 
 
 # ------ an iteration, against the dynamics of the corridor ------
@@ -320,10 +333,20 @@ def test_several_iterations_a_call_are_the_same_training():
 
 
 @pytest.mark.slow("JAX compiles")
-def test_resumed_equals_uninterrupted(tmp_path: Path):
-    whole = run_of(anneal_lr=False)
-    train(script, tmp_path, **CORRIDOR, total_timesteps=2 * BATCH, anneal_lr=False)
+def test_resumed_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    whole = run_of()
+    log = script.Run.log
+
+    def log_and_interrupt(run: Any, *metrics: Any) -> None:
+        if metrics[-1] == 2 * BATCH:
+            run.on_signal(signal.SIGINT, None)
+        log(run, *metrics)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(script.Run, "log", log_and_interrupt)
+        assert script.train(whole.args, tmp_path, {}) == 130
     checkpoint = script.load_checkpoint(tmp_path / "checkpoint.pt")
+    assert checkpoint["iteration"] == 2
     assert script.train(whole.args, tmp_path, checkpoint) == 0
     same(state_of(whole.folder), state_of(tmp_path))
     resumed, uninterrupted = Run(script, whole.args, tmp_path).scalars(), whole.scalars()
@@ -417,6 +440,18 @@ def test_checkpoints_are_written_when_a_multiple_was_passed(tmp_path: Path):
 
 
 # ------ environments ------
+def test_what_draws_is_not_imported_before_a_film():
+    program = """import runpy, sys
+runpy.run_path(sys.argv[1])["import_gymnax"]()
+print(*sorted({"gymnax", "seaborn", "matplotlib.pyplot", "pandas"} & sys.modules.keys()))
+import seaborn
+print(seaborn.color_palette.__module__)"""
+    words = [sys.executable, "-c", program, str(command_line.PPO / NAME)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["gymnax", "seaborn.palettes"]
+    assert script.Later("json").dumps([1]) == "[1]"
+
+
 KNOWN = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar", "FourRooms-misc"]
 
 
