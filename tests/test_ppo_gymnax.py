@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
@@ -21,7 +20,12 @@ pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
 jax.config.update("jax_platforms", "cpu")
 import gymnax_envs  # noqa: E402, F401
 import jax.numpy as jnp  # noqa: E402
-from flax import nnx, serialization  # noqa: E402
+from flax import nnx  # noqa: E402
+from helpers.jax_command_line import (  # noqa: E402
+    assert_stopped_and_resumed,
+    played,
+    state_of,
+)
 
 NAME = "ppo_gymnax.py"
 script = load_script(NAME)
@@ -260,10 +264,6 @@ def test_the_learning_rate_is_annealed():
 
 
 # ------ runs ------
-def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
-    return serialization.msgpack_restore((folder / name).read_bytes())
-
-
 PARTS = ("seed", "agent", "moments", "envs", "obs")
 
 
@@ -501,28 +501,12 @@ def test_bad_input_is_refused_in_one_line(
 
 @pytest.mark.slow("JAX compiles")
 def test_command_line(tmp_path: Path):
-    """Two seeds that Ctrl-C stops are resumed, then one of them is played and filmed."""
-    file = command_line.PPO / NAME
+    """Two seeds that Ctrl-C stops are resumed, then played and filmed together and alone."""
     flags = ("--num-steps", 16, "--num-minibatches", 1, "--update-epochs", 1, "--log-every", 640)
-    flags += ("--num-seeds", 2, "--total-timesteps", 50_000_000, "--runs-dir", "runs")
-    process = command_line.start_command(*flags, cwd=tmp_path, script=file)
-    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    code, _, stderr = command_line.finish(process, 100)
-    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
-    step = state_of(folder)["global_step"]
-    assert step > 0 and step % 640 == 0 and not (folder / "agent.pt").exists()
-    more = ("--total-timesteps", step + 640, "--eval-episodes", 2)
-    done = command_line.run_command("--resume", folder, *more, cwd=tmp_path, script=file)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
-    assert state_of(folder, "agent.pt")["global_step"] == step + 640
+    flags += ("--num-seeds", 2, "--total-timesteps", 50_000_000)
+    file, more = command_line.PPO / NAME, ("--eval-episodes", 2)
+    folder = assert_stopped_and_resumed(*flags, cwd=tmp_path, script=file, multiple=640, more=more)
     playing = ("--episodes", 1, "--capture-video")
-    for played in (folder, folder / "agent-seed2.pt"):
-        done = command_line.run_command(
-            played, *playing, cwd=tmp_path, script=command_line.EVALUATE
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"over {2 if played == folder else 1} episodes" in done.stdout
+    assert "over 2 episodes" in played(folder, *playing, cwd=tmp_path)
+    assert "over 1 episodes" in played(folder / "agent-seed2.pt", *playing, cwd=tmp_path)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2
