@@ -213,6 +213,7 @@ def details_page(sources: dict[str, str], effects: Mapping[str, list[str]]) -> s
         "",
         "Each dot is a script and leads to the line. Where there is none the detail does not apply",
         "or another one replaces it (the CNN of atari-8 replaces the MLPs of core-13).",
+        "*On the device* are the scripts whose environments are computed there, too.",
         "",
         '<div class="matrix" markdown="1">',
         "",
