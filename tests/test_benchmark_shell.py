@@ -70,16 +70,6 @@ def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_p
     assert len([line for line in chosen if "--env-id " in line]) == 1
 
 
-def test_lunar_lander_has_flags_of_its_own(handed_over, tmp_path):
-    words = handed_over("ppo.sh", "--num-seeds", "1", "--dry-run")[1:]
-    runs = ("--runs-dir", str(tmp_path / "runs"))
-    listed = run_program("run.py", *words, *runs).stdout.splitlines()
-    with_more = [line for line in listed if "--gamma 0.999" in line]
-    assert len(with_more) == 1 and "--env-id LunarLander-v3" in with_more[0]
-    chosen = run_program("run.py", *words, *runs, "--env-ids", "CartPole-v1")
-    assert "LunarLander" not in chosen.stdout and "--gamma" not in chosen.stdout
-
-
 def test_each_game_of_self_play_gets_its_league(handed_over):
     words = handed_over("ppo_pettingzoo_ma_atari.sh", "--env-ids", "pong_v3", "--dry-run")[1:]
     listed = run_program("run.py", *words).stdout.splitlines()
