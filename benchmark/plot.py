@@ -60,7 +60,12 @@ from scipy import stats
 POINTS = 200  # of a curve
 PANELS_A_ROW = 4
 PUBLISHED = Path(__file__).with_name("published.csv")
-PUBLISHED_FROM = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
+CLEANRLS_PAGE = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
+PUBLISHED_IN = {  # by source
+    "CleanRL": CLEANRLS_PAGE,
+    "openai/baselines": CLEANRLS_PAGE,
+    "gymnax-blines": "[checkpoints of one seed](https://github.com/RobertTLange/gymnax-blines)",
+}
 LONGER = 1.5  # published runs of more than so many times our steps are not drawn
 SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
@@ -86,7 +91,7 @@ class PublishedScore:
 
     source: str
     mean: float
-    std: float
+    std: float  # NaN: of a single seed
     total_timesteps: float
 
 
@@ -159,7 +164,7 @@ def read_published(script: str) -> dict[str, list[PublishedScore]]:
     with open(PUBLISHED, newline="") as file:
         for row in csv.DictReader(file):
             if row["script"] == Path(script).stem:
-                numbers = {k: float(row[k]) for k in ("mean", "std", "total_timesteps")}
+                numbers = {k: float(row[k] or "nan") for k in ("mean", "std", "total_timesteps")}
                 published[row["env_id"]].append(PublishedScore(row["source"], **numbers))
     return dict(published)
 
@@ -397,7 +402,8 @@ def published_cell(scores: list[PublishedScore], source: str, steps: float) -> s
     """A source's score of an environment, with its steps if ours were fewer or more."""
     for score in nearest(scores, steps):
         if score.source == source:
-            cell = f"{score.mean:.2f} ± {score.std:.2f}"
+            spread = "" if np.isnan(score.std) else f" ± {score.std:.2f}"
+            cell = f"{score.mean:.2f}{spread}"
             if abs(score.total_timesteps / steps - 1) > SAME_STEPS:
                 cell += f" (after {short_number(score.total_timesteps)} steps)"
             return cell
@@ -467,7 +473,8 @@ def write_table(results: Results, path: Path) -> None:
         "minutes.",
     ]
     if results.sources:
-        lines.append(f"Published scores ({', '.join(results.sources)}): {PUBLISHED_FROM}.")
+        pages = dict.fromkeys(PUBLISHED_IN.get(source, source) for source in results.sources)
+        lines.append(f"Published scores ({', '.join(results.sources)}): {', '.join(pages)}.")
     lines.append(f"Ours were made with {'; '.join(made_with)}.")
     lines += remarks_on_origin(results)
     lines += [*results.remarks, *remarks_on_beside(results)]

@@ -23,8 +23,10 @@ Deviations: truncated episodes bootstrapped, same-step resets (docs/episode-ends
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -85,6 +87,26 @@ class Args:
         return min(max(self.log_every // self.batch_size, 1), self.num_iterations)
 
 
+class Later(ModuleType):
+    """Stands for a module until something of it is used, and imports it then."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def import_gymnax() -> ModuleType:
+    """gymnax, which starts JAX: not before setup_jax.
+
+    Its pictures need packages that take six times as long to import: they wait for a film.
+    """
+    waiting = {"matplotlib.pyplot", "seaborn"} - sys.modules.keys()
+    sys.modules.update({name: Later(name) for name in waiting})
+    gymnax = import_module("gymnax")
+    for name in waiting:  # others get the real ones
+        del sys.modules[name]
+    return gymnax
+
+
 class Gymnax:
     """gymnax's environments, stepped inside compiled functions.
 
@@ -94,7 +116,7 @@ class Gymnax:
     """
 
     def __init__(self, args: Args, videos: Path):
-        import gymnax  # which starts JAX: not before setup_jax
+        gymnax = import_gymnax()
         from gymnax.environments.spaces import gymnax_space_to_gym_space
 
         self.args = args
@@ -164,9 +186,7 @@ def make_envs(args: Args, videos: Path) -> Gymnax:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    import gymnax
-
-    known = gymnax.registered_envs
+    known = import_gymnax().registered_envs
     if args.env_id not in known:
         near = get_close_matches(args.env_id, known) or known
         refuse(f"gymnax has no {args.env_id}; it has {', '.join(near)}"[:300])
@@ -391,6 +411,16 @@ def gradient_step(
     return {"agent": agent, "moments": moments}, stats
 
 
+def shuffle(key: Array, rows: int) -> Array:  # (rows,)
+    """The numbers below `rows` in random order; jax.random.permutation takes four times as long.
+
+    Random numbers whose last bits are the row's number are sorted: one array instead of pairs.
+    """
+    last_bits = 2 ** (rows - 1).bit_length() - 1
+    random = jax.random.bits(key, (rows,)) & ~jnp.uint32(last_bits)
+    return jnp.sort(random + jnp.arange(rows, dtype=jnp.uint32)) & last_bits
+
+
 @partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")
 def update_ppo(
     learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
@@ -403,7 +433,7 @@ def update_ppo(
     def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
         learner, stopped = before
         epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
-        shuffled = jax.random.permutation(epoch_key, args.batch_size)
+        shuffled = shuffle(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
@@ -469,6 +499,8 @@ def iterate(
 
         return jax.lax.scan(step, now, done + 1 + jnp.arange(args.iterations_per_call))
 
+    if jax.default_backend() == "cpu":  # where products of stacks of matrices are slow
+        return jax.lax.map(of_one_seed, now)
     return jax.vmap(of_one_seed)(now)
 
 
@@ -555,7 +587,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
-    now = jax.jit(partial(start, envs, optimizer, args))()
+    # What runs once is not worth optimizing, which takes as long again.
+    once = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    now = once(partial(start, envs, optimizer, args))()
     if checkpoint:
         for name in ("num_envs", "num_seeds"):
             if getattr(args, name) != getattr(checkpoint["args"], name):

@@ -211,6 +211,15 @@ def test_published_score_of_the_nearest_number_of_steps_counts():
     assert plot.published_cell([two, one], "A", 4e6) == "27.80 ± 0.00 (after 8M steps)"
 
 
+def test_a_published_score_of_one_seed_has_no_deviation(tmp_path):
+    part = {"start": 0, "episodes": episodes(np.full(20, 9.0)), "last": (10_000_000, 60.0)}
+    make_run(tmp_path / "runs", "Breakout-MinAtar", 1, [part], name="ppo_gymnax")
+    draw(tmp_path / "runs", tmp_path / "out")
+    table = (tmp_path / "out" / "ppo_gymnax.md").read_text()
+    assert "| 22.88 |" in table
+    assert "(gymnax-blines): [checkpoints of one seed](https://github.com/" in table
+
+
 def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
     first = {
         "start": 0,

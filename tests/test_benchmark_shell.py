@@ -71,25 +71,14 @@ def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_p
     assert len([line for line in chosen if "--env-id " in line]) == 1
 
 
-def test_lunar_lander_has_flags_of_its_own(handed_over, tmp_path):
-    words = handed_over("ppo.sh", "--num-seeds", "1", "--dry-run")[1:]
-    runs = ("--runs-dir", str(tmp_path / "runs"))
-    listed = run_program("run.py", *words, *runs).stdout.splitlines()
-    with_more = [line for line in listed if "--gamma 0.999" in line]
-    assert len(with_more) == 1 and "--env-id LunarLander-v3" in with_more[0]
-    chosen = run_program("run.py", *words, *runs, "--env-ids", "CartPole-v1")
-    assert "LunarLander" not in chosen.stdout and "--gamma" not in chosen.stdout
-
-
 @pytest.mark.parametrize("script", ["ppo", "ppo_continuous_action"])
 def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
     words = handed_over("presets.sh", script, "--num-seeds", "1", "--dry-run")[1:]
     runs = ("--runs-dir", str(tmp_path / "runs"))
     lines = run_program("run.py", *words, *runs).stdout.splitlines()
     shown = [preset for preset in read_presets(BENCHMARK.parent) if preset.script == f"{script}.py"]
-    *training, plot = lines
-    assert "/plot.py " in plot
-    assert len(training) == sum(f"--env-id {env_id} " in line for env_id in SOLVED for line in lines)
+    assert "/plot.py " in lines.pop()
+    assert all(any(f"--env-id {env_id} " in line for env_id in SOLVED) for line in lines)
     for preset in shown:
         flags = f"uv run ppo/{preset.script} {preset.flags} --env-id {preset.env_id} "
         assert any(line.startswith(flags) for line in lines)

@@ -9,8 +9,6 @@ import os
 import pickle
 import re
 import shutil
-import signal
-import time
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +24,11 @@ jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 import jax.numpy as jnp  # noqa: E402
 from flax import nnx, serialization  # noqa: E402
+from helpers.jax_command_line import (  # noqa: E402
+    assert_stopped_and_resumed,
+    played,
+    state_of,
+)
 
 jax.config.update("jax_platforms", "cpu")
 LOOP, SCAN = "ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"
@@ -350,10 +353,6 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(script, "Agent", small(script))
 
 
-def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
-    return serialization.msgpack_restore((folder / name).read_bytes())
-
-
 def same(a: dict[str, Any], b: dict[str, Any], **tolerance: float) -> None:
     assert a.keys() == b.keys()
     for name in a:
@@ -593,29 +592,16 @@ SHORT += ("--env-threads", 1)
 @pytest.mark.parametrize("name", [LOOP, SCAN], ids=["loop", "scan"])
 def test_command_line(name: str, tmp_path: Path):
     """A run that Ctrl-C stops, is resumed and then played."""
-    file = command_line.PPO / name
-    process = command_line.start_command(
-        *SHORT, "--total-timesteps", 100_000, "--runs-dir", "runs", cwd=tmp_path, script=file
+    folder = assert_stopped_and_resumed(
+        *(*SHORT, "--total-timesteps", 100_000),
+        cwd=tmp_path,
+        script=command_line.PPO / name,
+        multiple=16,
+        more=("--eval-episodes", 1, "--capture-video"),
     )
-    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    code, _, stderr = command_line.finish(process, 100)
-    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
-    step = state_of(folder)["global_step"]
-    assert step > 0 and step % 16 == 0 and not (folder / "agent.pt").exists()
-    flags = ["--total-timesteps", step + 32, "--eval-episodes", 1, "--capture-video"]
-    done = command_line.run_command("--resume", folder, *flags, cwd=tmp_path, script=file)
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"^{step + 32:,} steps, [\d,]+ steps/s$", done.stdout, re.MULTILINE)
-    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
-    assert state_of(folder, "agent.pt")["global_step"] == step + 32
     assert len(list(folder.glob("videos/evaluation/*.mp4"))) == 1
     if name == LOOP:
-        played = command_line.run_command(
-            folder, "--episodes", 1, cwd=tmp_path, script=command_line.EVALUATE
-        )
-        assert played.returncode == 0 and "episode   1: return" in played.stdout, played.stderr
+        assert "episode   1: return" in played(folder, "--episodes", 1, cwd=tmp_path)
 
 
 # ------ bad input ------

@@ -4,8 +4,6 @@ Most tests use the tasks of tests/envs/robots.py, which have no physics and comp
 """
 
 import re
-import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,7 +21,12 @@ jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 mujoco_playground = pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
 import jax.numpy as jnp  # noqa: E402
 import robots  # noqa: E402
-from flax import nnx, serialization  # noqa: E402
+from flax import nnx  # noqa: E402
+from helpers.jax_command_line import (  # noqa: E402
+    assert_stopped_and_resumed,
+    played,
+    state_of,
+)
 
 jax.config.update("jax_platforms", "cpu")
 script = load_script("ppo_continuous_action_mjx.py")
@@ -242,12 +245,8 @@ def joined(iterations: list[dict[str, Any]], part: str, name: str) -> np.ndarray
     return np.concatenate([x.reshape(STEPS, ENVS, *x.shape[1:][part == "rows" :]) for x in arrays])
 
 
-def saved(folder: Path) -> dict[str, Any]:
-    return serialization.msgpack_restore((folder / "checkpoint.pt").read_bytes())
-
-
 def saved_stats(folder: Path, name: str) -> np.ndarray:
-    return saved(folder)["agent"][f"{name}.value"]
+    return state_of(folder)["agent"][f"{name}.value"]
 
 
 def test_statistics_cover_the_valid_rows_and_no_others(iterations: list[dict[str, Any]]):
@@ -390,7 +389,7 @@ def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
     args = replace(iterations[0]["run"].args, eval_episodes=7)
     envs = script.make_envs(replace(args, num_envs=7), tmp_path)
     agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
-    agent = script.with_arrays(agent, saved(iterations[0]["run"].folder)["agent"])
+    agent = script.with_arrays(agent, state_of(iterations[0]["run"].folder)["agent"])
     before = jax.tree.map(np.array, script.named(agent))
     returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
     for name, array in script.named(agent).items():
@@ -475,7 +474,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path):
     assert script.train(uninterrupted.args, parts, checkpoint) == 0
     assert saved_stats(whole, "obs_stats")[0, 0] == 4 * (STEPS - 1) * ENVS
     for part in ("agent", "moments"):
-        one, two = saved(whole)[part], saved(parts)[part]
+        one, two = state_of(whole)[part], state_of(parts)[part]
         assert one.keys() == two.keys()
         for name in one:
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
@@ -487,7 +486,7 @@ def test_probe_mean_moves_to_the_target(tmp_path: Path):
     run = train(script, tmp_path, env_id="robots:Target", learning_rate=3e-3, **flags)
     envs = script.make_envs(run.args, tmp_path)
     agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
-    agent = script.with_arrays(agent, saved(tmp_path)["agent"])
+    agent = script.with_arrays(agent, state_of(tmp_path)["agent"])
     x = agent.features(jnp.array([[-1.0], [1.0]]))
     actions = agent.get_action(x, jax.random.key(0), True)
     np.testing.assert_allclose(actions, [[-0.5, -0.5], [0.5, 0.5]], atol=0.15)
@@ -512,25 +511,14 @@ SHORT += ("--update-epochs", 1)
 @pytest.mark.slow("JAX's command line")
 def test_command_line(tmp_path: Path):
     """A run that Ctrl-C stops, is resumed and then played."""
-    process = command_line.start_command(
-        *SHORT, "--total-timesteps", 100_000_000, "--runs-dir", "runs", cwd=tmp_path, script=FILE
+    folder = assert_stopped_and_resumed(
+        *(*SHORT, "--total-timesteps", 100_000_000),
+        cwd=tmp_path,
+        script=FILE,
+        multiple=16,
+        more=("--eval-episodes", 2),
     )
-    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    code, _, stderr = command_line.finish(process, 100)
-    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
-    step = saved(folder)["global_step"]
-    assert step > 0 and not (folder / "agent.pt").exists()
-    flags = ["--total-timesteps", step + 32, "--eval-episodes", 2]
-    done = command_line.run_command("--resume", folder, *flags, cwd=tmp_path, script=FILE)
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"^{step + 32:,} steps, [\d,]+ steps/s$", done.stdout, re.MULTILINE)
-    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
-    played = command_line.run_command(
-        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
-    )
-    assert played.returncode == 0 and "episode   2: return" in played.stdout, played.stderr
+    assert "episode   2: return" in played(folder, "--episodes", 2, cwd=tmp_path)
 
 
 # ------ flags and bad input ------

@@ -2,8 +2,10 @@
 
 import re
 import signal
-import time
+import subprocess
+import sys
 from functools import cache, partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,12 @@ pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
 jax.config.update("jax_platforms", "cpu")
 import gymnax_envs  # noqa: E402, F401
 import jax.numpy as jnp  # noqa: E402
-from flax import nnx, serialization  # noqa: E402
+from flax import nnx  # noqa: E402
+from helpers.jax_command_line import (  # noqa: E402
+    assert_stopped_and_resumed,
+    played,
+    state_of,
+)
 
 NAME = "ppo_gymnax.py"
 script = load_script(NAME)
@@ -149,6 +156,16 @@ def test_a_linear_layer_of_patches_is_a_convolution():
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_rows_are_shuffled():
+    """Every order of three rows comes about as often."""
+    keys = jax.random.split(jax.random.key(0), 6000)
+    orders = jax.vmap(partial(script.shuffle, rows=3))(keys)
+    found, counts = np.unique(np.asarray(orders), axis=0, return_counts=True)
+    assert found.tolist() == sorted(map(list, permutations(range(3))))
+    assert (abs(counts - 1000) < 150).all()  # five standard deviations
+    assert sorted(script.shuffle(keys[0], 96).tolist()) == list(range(96))
+
+
 # ------ an iteration, against the dynamics of the corridor ------
 @cache
 def iteration() -> tuple[Any, dict[str, np.ndarray], dict[str, Any], dict[str, Any]]:
@@ -247,10 +264,6 @@ def test_the_learning_rate_is_annealed():
 
 
 # ------ runs ------
-def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
-    return serialization.msgpack_restore((folder / name).read_bytes())
-
-
 PARTS = ("seed", "agent", "moments", "envs", "obs")
 
 
@@ -320,10 +333,20 @@ def test_several_iterations_a_call_are_the_same_training():
 
 
 @pytest.mark.slow("JAX compiles")
-def test_resumed_equals_uninterrupted(tmp_path: Path):
-    whole = run_of(anneal_lr=False)
-    train(script, tmp_path, **CORRIDOR, total_timesteps=2 * BATCH, anneal_lr=False)
+def test_resumed_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    whole = run_of()
+    log = script.Run.log
+
+    def log_and_interrupt(run: Any, *metrics: Any) -> None:
+        if metrics[-1] == 2 * BATCH:
+            run.on_signal(signal.SIGINT, None)
+        log(run, *metrics)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(script.Run, "log", log_and_interrupt)
+        assert script.train(whole.args, tmp_path, {}) == 130
     checkpoint = script.load_checkpoint(tmp_path / "checkpoint.pt")
+    assert checkpoint["iteration"] == 2
     assert script.train(whole.args, tmp_path, checkpoint) == 0
     same(state_of(whole.folder), state_of(tmp_path))
     resumed, uninterrupted = Run(script, whole.args, tmp_path).scalars(), whole.scalars()
@@ -417,6 +440,18 @@ def test_checkpoints_are_written_when_a_multiple_was_passed(tmp_path: Path):
 
 
 # ------ environments ------
+def test_what_draws_is_not_imported_before_a_film():
+    program = """import runpy, sys
+runpy.run_path(sys.argv[1])["import_gymnax"]()
+print(*sorted({"gymnax", "seaborn", "matplotlib.pyplot", "pandas"} & sys.modules.keys()))
+import seaborn
+print(seaborn.color_palette.__module__)"""
+    words = [sys.executable, "-c", program, str(command_line.PPO / NAME)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["gymnax", "seaborn.palettes"]
+    assert script.Later("json").dumps([1]) == "[1]"
+
+
 KNOWN = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Breakout-MinAtar", "FourRooms-misc"]
 
 
@@ -466,28 +501,12 @@ def test_bad_input_is_refused_in_one_line(
 
 @pytest.mark.slow("JAX compiles")
 def test_command_line(tmp_path: Path):
-    """Two seeds that Ctrl-C stops are resumed, then one of them is played and filmed."""
-    file = command_line.PPO / NAME
+    """Two seeds that Ctrl-C stops are resumed, then played and filmed together and alone."""
     flags = ("--num-steps", 16, "--num-minibatches", 1, "--update-epochs", 1, "--log-every", 640)
-    flags += ("--num-seeds", 2, "--total-timesteps", 50_000_000, "--runs-dir", "runs")
-    process = command_line.start_command(*flags, cwd=tmp_path, script=file)
-    folder = command_line.wait_for_checkpoint(tmp_path / "runs", process, 100)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    code, _, stderr = command_line.finish(process, 100)
-    assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
-    step = state_of(folder)["global_step"]
-    assert step > 0 and step % 640 == 0 and not (folder / "agent.pt").exists()
-    more = ("--total-timesteps", step + 640, "--eval-episodes", 2)
-    done = command_line.run_command("--resume", folder, *more, cwd=tmp_path, script=file)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^evaluation: return [\d.]+ ± [\d.]+$", done.stdout, re.MULTILINE)
-    assert state_of(folder, "agent.pt")["global_step"] == step + 640
+    flags += ("--num-seeds", 2, "--total-timesteps", 50_000_000)
+    file, more = command_line.PPO / NAME, ("--eval-episodes", 2)
+    folder = assert_stopped_and_resumed(*flags, cwd=tmp_path, script=file, multiple=640, more=more)
     playing = ("--episodes", 1, "--capture-video")
-    for played in (folder, folder / "agent-seed2.pt"):
-        done = command_line.run_command(
-            played, *playing, cwd=tmp_path, script=command_line.EVALUATE
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"over {2 if played == folder else 1} episodes" in done.stdout
+    assert "over 2 episodes" in played(folder, *playing, cwd=tmp_path)
+    assert "over 1 episodes" in played(folder / "agent-seed2.pt", *playing, cwd=tmp_path)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2

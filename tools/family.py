@@ -62,11 +62,11 @@ FAMILY: dict[str, Script] = {
         without=frozenset({"torch"}),
     ),
     # Of the lines that come, 30 let iterations and seeds run in one call, 17 log several seeds, 25
-    # film, 33 are the networks for two kinds of observations and 40 wrap gymnax; an iteration moves
-    # from `train` into a function.
+    # film, 33 are the networks for two kinds of observations, 40 wrap gymnax and 30 save time; an
+    # iteration moves from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (181, 306),
+        (182, 341),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from home import WHOLE, rows_of
 from sync import Collection
 
-SOURCES = ("CleanRL", "openai/baselines")
+SOURCES = ("CleanRL", "openai/baselines", "gymnax-blines")
 NOT_RUN = "not run"
 SHOWN = 10  # rows of a script that were not run; more of them fold open
 TITLE = """\
@@ -26,10 +26,11 @@ EXPLANATION = """\
 A score is the mean return of a run's last 100 training episodes, for `ppo_pettingzoo_ma_atari.py`
 their mean length: mean ± standard deviation over the seeds. Where it says *2M of 10M* ours ended
 after 2M steps and the published runs after 10M: those scores do not compare. Minutes are of one
-run, often with other programs on the machine. Published scores:
-[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/); its Pusher is
-`Pusher-v4`. Curves, flags and versions are on the page of each script; flags that solve some more
-environments are [presets](presets.md)."""
+run, often with other programs on the machine. Curves, flags and versions are on the page of each
+script; flags that solve some more environments are [presets](presets.md).
+
+Published scores: [CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/),
+where Pusher is `Pusher-v4`; [gymnax-blines](https://github.com/RobertTLange/gymnax-blines)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Published:
     source: str
     env_id: str
     mean: float
-    std: float
+    std: float | None  # None: of a single seed
     steps: int
 
 
@@ -153,7 +154,7 @@ def published_scores(root: Path, script: str) -> list[Published]:
             source=row["source"],
             env_id=row["env_id"],
             mean=float(row["mean"]),
-            std=float(row["std"]),
+            std=float(row["std"]) if row["std"] else None,
             steps=int(row["total_timesteps"]),
         )
         for row in rows_of(root / "benchmark/published.csv")
