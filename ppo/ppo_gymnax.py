@@ -416,9 +416,10 @@ def shuffle(key: Array, rows: int) -> Array:  # (rows,)
 
     Random numbers whose last bits are the row's number are sorted: one array instead of pairs.
     """
-    last_bits = 2 ** (rows - 1).bit_length() - 1
-    random = jax.random.bits(key, (rows,)) & ~jnp.uint32(last_bits)
-    return jnp.sort(random + jnp.arange(rows, dtype=jnp.uint32)) & last_bits
+    numbers = jnp.arange(rows, dtype=jnp.uint32)
+    last_bits = jnp.uint32(2 ** (rows - 1).bit_length() - 1)  # ones, as many as numbers need
+    random = jax.random.bits(key, (rows,)) & ~last_bits
+    return jnp.sort(random | numbers) & last_bits
 
 
 @partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")

@@ -66,7 +66,7 @@ FAMILY: dict[str, Script] = {
     # iteration moves from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (182, 341),
+        (182, 342),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
