@@ -33,9 +33,7 @@ from typing import Literal, NoReturn
 
 import tyro
 from console import Progress, Signals
-from tasks import Children, Result, Task, find_run, next_command, run_task
-
-OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # appended to the command here
+from tasks import OWN_FLAGS, Children, Result, Task, find_run, next_command, run_task
 
 
 @dataclass

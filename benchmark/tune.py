@@ -71,9 +71,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import FrozenTrial, TrialState
-from run import OWN_FLAGS, fail
+from run import fail
 from scipy import stats
-from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
+from tasks import BUSY, OWN_FLAGS, Children, Result, Task, find_run, lock_log, run_task
 
 PLACES = 10  # of each run, at which trials are compared
 WARM_UP = 2  # places at the beginning of a trial: too early to tell

@@ -277,6 +277,27 @@ def test_runs_of_another_number_of_processes_are_other_runs(fake):
     assert found(f"torchrun --nnodes 1:2 --nproc-per-node gpu {path}"), "not known beforehand"
 
 
+def test_a_run_that_was_resumed_with_other_flags_is_another_run(fake):
+    module = load_program("run.py")
+    folder = fake.runs_dir / "A-v0__fake__1__x"
+    resumed = folder / "resumed_at_1000"
+    resumed.mkdir(parents=True)
+    (folder / "agent.pt").touch()
+    facts = {"script": "fake.py", "argv": ["--gamma", "0.9", "--env-id", "A-v0", "--seed", "1"]}
+    (folder / "args.json").write_text(json.dumps(facts))
+
+    def found(*resumed_with: str) -> bool:
+        part = {"argv": [*resumed_with, "--resume", str(folder)]}
+        (resumed / "args.json").write_text(json.dumps(part))
+        command = f"python {fake.path} --gamma 0.9"
+        args = module.Args(command=command, env_ids=["A-v0"], runs_dir=fake.runs_dir)
+        return module.find_run(module.expand(args)[0])[1]
+
+    assert found(), "by hand, with the flags it had"
+    assert found("--gamma", "0.9"), "as the runner does it"
+    assert not found("--total-timesteps", "2000000")
+
+
 def test_what_a_script_prints_is_understood(fake, tmp_path, capsys):
     """The runner reads how far a run is."""
     train(load_script("ppo.py"), tmp_path / "run", total_timesteps=1024)
