@@ -597,7 +597,7 @@ class Run:
         self.progress.close()
         say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
         if self.args.eval_episodes:
-            say(f"evaluation: {self.args.eval_episodes} episodes are being played")
+            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
 
     def finish(self, results: dict[str, Array]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
