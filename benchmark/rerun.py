@@ -21,13 +21,13 @@ import csv
 import hashlib
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tyro
+from console import Signals
 from run_folders import HASH_DIGITS, Provenance, Run, fail, mean_and_std, read_runs
 from scipy import stats
 
@@ -210,7 +210,9 @@ def main() -> int:
     # An edited script starts afresh, elsewhere.
     digest = script_hash(args.scripts / row.script)
     runs_dir = args.runs_dir / f"{args.row.replace('/', '-')}-{digest}"
-    exit_code = subprocess.run(runner_command(args, row, runs_dir)).returncode
+    signals = Signals()
+    exit_code = signals.run(runner_command(args, row, runs_dir))
+    signals.release()
     if exit_code or args.dry_run:
         return exit_code
     by_env, _ = read_runs(runs_dir)

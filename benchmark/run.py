@@ -23,7 +23,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -132,9 +131,8 @@ def outcome(future: Future[Result]) -> Result:
     return future.result()
 
 
-def run_locally(tasks: list[Task], workers: int) -> int:
+def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
     """Run the tasks on this machine, `workers` at a time; returns the exit code."""
-    signals = Signals()
     progress = Progress(tasks)
     children = Children()
 
@@ -162,7 +160,7 @@ def run_locally(tasks: list[Task], workers: int) -> int:
     return progress.conclude(signals.received)
 
 
-def run_in_slurm(tasks: list[Task], args: Args) -> int:
+def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Run the tasks as jobs of SLURM, `workers` at a time; returns the exit code."""
     import slurm  # with submitit, which other runs need not wait for
 
@@ -174,7 +172,7 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
         jobs=args.workers,
     )
     try:
-        return slurm.run_in_slurm(tasks, resources, args.runs_dir)
+        return slurm.run_in_slurm(tasks, resources, args.runs_dir, signals)
     except slurm.Refused as error:
         fail(f"sbatch: {error}")
 
@@ -196,11 +194,16 @@ def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     return commands
 
 
-def close(commands: list[str]) -> int:
-    """Run the closing commands, up to the first one that fails; returns the exit code."""
+def close(commands: list[str], signals: Signals) -> int:
+    """Run the closing commands, until one fails or a signal comes; returns the exit code."""
     for command in commands:
-        print(f"$ {command}", flush=True)
-        exit_code = subprocess.run(command, shell=True).returncode
+        exit_code = 0
+        if not signals.received:
+            print(f"$ {command}", flush=True)
+            exit_code = signals.run(command)
+        if signals.received:
+            print("the same command again goes on from here", flush=True)
+            return 128 + signals.received[0]
         if exit_code:
             print(f"FAILED   {command}: exit code {exit_code}", file=sys.stderr)
             return 1
@@ -264,11 +267,11 @@ def note_other_scripts(tasks: list[Task]) -> None:
             print(f"note: {folder} was made by a different {copy.name}", file=sys.stderr)
 
 
-def launch(tasks: list[Task], args: Args) -> int:
+def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Bring the tasks to their end where --launcher says; returns the exit code."""
     if args.launcher == "slurm":
-        return run_in_slurm(tasks, args)
-    return run_locally(tasks, args.workers)
+        return run_in_slurm(tasks, args, signals)
+    return run_locally(tasks, args.workers, signals)
 
 
 def main() -> int:
@@ -281,7 +284,8 @@ def main() -> int:
     if args.dry_run:
         show(tasks, closing)
         return 0
-    return launch(tasks, args) or close(closing)
+    signals = Signals()
+    return launch(tasks, args, signals) or close(closing, signals)
 
 
 if __name__ == "__main__":
