@@ -24,7 +24,8 @@ given.
 With --until it is the time from the start of the process, imports and compiling included, until the
 mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,
 and each has the hyperparameters and number of steps that it comes with; SB3, which comes without
-steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input.
+steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input, 130 and 143 when
+stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
@@ -273,6 +274,11 @@ def contenders(args: Args) -> list[Contender]:
     return listed
 
 
+def interrupted(signum: int, _frame: object) -> NoReturn:
+    """Ends the program with all that it has started; the handler of Ctrl-C and SIGTERM."""
+    raise KeyboardInterrupt(signum)
+
+
 def signal_group(group: int, signum: int) -> None:
     """Send a signal to all processes of a group, if there are any left."""
     with contextlib.suppress(ProcessLookupError):
@@ -322,7 +328,7 @@ def run_command(
         try:
             _, status, usage = os.wait4(process.pid, 0)  # its own peak, and that of its children
             process.returncode = os.waitstatus_to_exitcode(status)
-        finally:  # also after Ctrl-C, which reaches this process only
+        finally:  # also after Ctrl-C and SIGTERM, which reach this process only
             ended.set()
             RUNNING.discard(process.pid)
             signal_group(process.pid, signal.SIGKILL)
@@ -594,8 +600,8 @@ def compare_races(args: Args, listed: list[Contender], own: int) -> str:
     return shown
 
 
-def main() -> None:
-    """Measure all contenders in turn and print the table."""
+def main() -> int:
+    """Measure all contenders in turn and print the table; returns the exit code."""
     args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
     if args.rounds < 1 or (args.steps is not None and args.steps < 5_000):
         fail("--rounds must be at least 1 and --steps at least 5000")
@@ -604,8 +610,15 @@ def main() -> None:
     listed = contenders(args)
     own = len(variants(PPO / args.script))
     compare = compare_speeds if args.until is None else compare_races
-    print(f"\n{compare(args, listed, own)}")
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        print(f"\n{compare(args, listed, own)}")
+    except KeyboardInterrupt as stop:
+        print("stopped", file=sys.stderr)
+        return 128 + stop.args[0]
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
