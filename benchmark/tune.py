@@ -277,8 +277,10 @@ def run_when_free(task: Task, children: Children) -> Result:
     """The task, as soon as no other process runs it: a search that was killed leaves its runs."""
     while True:
         result = run_task(task, children)
-        if result.reason != BUSY or children.signum:
+        if result.reason != BUSY:
             return result
+        if children.signum:
+            return Result("stopped")
         time.sleep(1)
 
 

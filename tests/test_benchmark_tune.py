@@ -193,6 +193,30 @@ def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
     assert len(resumed) == (signum == signal.SIGINT)
 
 
+def test_a_search_that_is_stopped_while_it_waits_goes_on_later(fake, monkeypatch):
+    """It waits for a run that another process has: one that a killed search has left."""
+    fake.logs("0.1", 4.0)
+    fake.enqueue("0.1,0.2")
+    run_task = tune.run_task
+
+    def press(task: Any, children: Any) -> Any:
+        result = run_task(task, children)
+        if result.reason == tune.BUSY and not children.signum:
+            os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(tune, "run_task", press)
+    log = fake.study / "trial-0000" / "logs" / "A-v0__1.log"
+    log.parent.mkdir(parents=True)
+    with open(log, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        stopped = fake.search("0.1,0.2", "--trials", "1")
+    assert stopped.returncode == 130 and stopped.stderr == ""
+    assert fake.trials()["0.1"].state == TrialState.RUNNING
+    again = fake.search("0.1,0.2", "--trials", "1")
+    assert again.returncode == 0 and fake.trials()["0.1"].state == TrialState.COMPLETE
+
+
 def test_two_searches_in_one_folder_are_refused(fake):
     fake.study.mkdir()
     with open(fake.study / "lock", "wb") as file:
