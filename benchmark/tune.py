@@ -78,7 +78,7 @@ from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
 PLACES = 10  # of each run, at which trials are compared
 WARM_UP = 2  # places at the beginning of a trial: too early to tell
 STARTUP = 5  # finished trials before one may end early
-DRAWS = 30  # of flags that have been drawn before, until the search gives up
+DRAWS = 30  # of flags that have been drawn before, until there are no new ones
 PATIENCE = 10  # trials in a row that fail or are refused, before the search gives up
 GRACE = 30.0  # seconds in which a run that is not needed any more may end by itself
 READING = 0.05  # most of the time that is spent on reading events
@@ -434,6 +434,7 @@ class Search:
         self.trials = [trial for trial in known if trial.state.is_finished()]
         self.drawn = {tuple(flags(trial.params)) for trial in known}
         self.in_a_row = 0  # trials that failed or were refused since one did not
+        self.exhausted = False  # no new flags are drawn any more
         self.given_up = ""  # why
 
     def tasks(self, params: dict[str, Any], folder: str, seeds: range | None = None) -> list[Task]:
@@ -469,7 +470,7 @@ class Search:
             return None
         if self.waiting:
             return self.waiting.pop(0)
-        if len(self.ran()) + self.open >= self.args.trials:
+        if self.exhausted or len(self.ran()) + self.open >= self.args.trials:
             return None
         for _ in range(DRAWS):
             trial = self.study.ask(self.space)
@@ -480,8 +481,7 @@ class Search:
                 return self.candidate(trial)
             trial.set_user_attr(DOUBLE, True)
             self.study.tell(trial, state=TrialState.FAIL)
-        if not self.open:
-            self.given_up = f"no new combination of flags in {DRAWS} draws"
+        self.exhausted = True
         return None
 
     def supervise(self, candidate: Candidate) -> None:
@@ -934,6 +934,8 @@ def search_and_tell(args: Args) -> int:
     search = Search(args, study, storage)
     table = Table(search)
     work(search, signals, args.workers, table)
+    if search.exhausted:
+        table.say(f"no new flags in {DRAWS} draws: the search ends here")
     check = None
     if args.check_seeds and search.completed() and not (signals.received or search.given_up):
         table.say("checking the best flags and the defaults with fresh seeds")

@@ -129,11 +129,24 @@ def test_a_search_finds_the_best_flags_and_tells_how_all_trials_ended(fake, tmp_
     assert again.returncode == 0 and "5 of 5 trials: 3 done" in again.stdout
     assert sorted(fake.study.glob("*/*/starts.txt")) == before
     more = fake.search(rates, "--trials", "9")
-    assert more.returncode == 1 and "no new combination of flags" in more.stderr
-    assert fake.trials().keys() == set(rates.split(","))
+    assert more.returncode == 0 and fake.trials().keys() == set(rates.split(","))
 
     other = fake.search("0.1,0.2", "--trials", "9")
     assert other.returncode == 2 and "has a search with another space" in other.stderr
+
+
+def test_a_space_that_has_been_searched_ends_the_search(fake):
+    """What it has found is checked, and nothing more is drawn meanwhile."""
+    fake.logs("0.1", 4.0)
+    fake.logs("0.2", 8.0)
+    done = fake.search("0.1,0.2", "--trials", "5", "--check-seeds", "2", "--workers", "2")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "no new flags in 30 draws: the search ends here" in done.stdout
+    assert "2 of 5 trials: 2 done" in done.stdout
+    assert "Tuned flags against defaults, 2 fresh seeds: +0.150" in done.stdout
+    study = optuna.load_study(study_name="tune", storage=f"sqlite:///{fake.study}/study.db")
+    doubles = [trial for trial in study.trials if tune.DOUBLE in trial.user_attrs]
+    assert len(doubles) < 2 * tune.DRAWS, "drawn in vain once, and some before the last new one"
 
 
 def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
