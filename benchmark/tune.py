@@ -56,6 +56,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import intervals
 import numpy as np
 import optuna
 import plot
@@ -72,7 +73,6 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 from run import OWN_FLAGS, fail
-from scipy import stats
 from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
 
 PLACES = 10  # of each run, at which trials are compared
@@ -464,6 +464,13 @@ class Search:
         done = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
         return sorted(done, key=lambda trial: -trial.values[0])
 
+    def winner(self) -> FrozenTrial | None:
+        """The best trial, if it is better than the command's own flags."""
+        if not (self.completed() and self.defaults.finished):
+            return None
+        best = self.completed()[0]
+        return best if best.values[0] > self.judge.value(self.defaults) else None
+
     def next(self) -> Candidate | None:
         """What to run next; None if there is nothing."""
         if self.given_up:
@@ -676,9 +683,9 @@ def scores_by_env(candidates: list[Candidate]) -> dict[str, np.ndarray]:
     return dict(zip(env_ids, rows.T, strict=True))
 
 
-def run_check(search: Search, signals: Signals, table: Table) -> Check | None:
+def run_check(search: Search, best: FrozenTrial, signals: Signals, table: Table) -> Check | None:
     """Run the best flags and the command's own with fresh seeds; None if that did not end."""
-    pairs = check_candidates(search, search.completed()[0])
+    pairs = check_candidates(search, best)
     search.waiting = [candidate for pair in pairs for candidate in pair]
     work(search, signals, search.args.workers, table)
     if not all(candidate.finished for pair in pairs for candidate in pair):
@@ -699,12 +706,18 @@ def with_interval(scores: np.ndarray, digits: int) -> str:
     return f"{mean[0]:.{digits}f} ± {half[0]:.{digits}f}"
 
 
+def check_difference(search: Search, check: Check) -> intervals.Difference:
+    """How much better the best flags are with fresh seeds, normalized."""
+    found = normalized_means(search, check.best)
+    return intervals.welch(found, normalized_means(search, check.defaults))
+
+
 def check_lines(search: Search, check: Check) -> list[str]:
     """The difference in one sentence, and the table of the check in Markdown."""
     own = normalized_means(search, check.defaults)
     found = normalized_means(search, check.best)
-    welch = stats.ttest_ind(found, own, equal_var=False).confidence_interval()
-    difference = f"{found.mean() - own.mean():+.3f} (95 %: {welch.low:+.3f} to {welch.high:+.3f})"
+    value, low, high = check_difference(search, check)
+    difference = f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
     sentence = f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized."
     lines = [sentence, "", "| environment | defaults | tuned |", "|---|---:|---:|"]
     for env_id, row in check.defaults.items():
@@ -724,14 +737,23 @@ def importances(search: Search) -> dict[str, float]:
     return optuna.importance.get_param_importances(search.study)
 
 
-def best_commands(search: Search) -> list[str]:
-    """The best flags as commands, one for each environment."""
-    best = search.completed()[0]
-    commands = []
-    for task in search.tasks(best.params, "", range(1)):
+def choice(search: Search, check: Check | None) -> tuple[str, dict[str, Any]]:
+    """What to say of the flags to go on with, and these: none where the defaults are as good."""
+    best = search.winner()
+    if best is None:
+        return "No trial was better than the defaults, which are:", {}
+    if check and check_difference(search, check).value <= 0:
+        return "With fresh seeds the best flags were not better than the defaults, which are:", {}
+    return "The best flags:", best.params
+
+
+def commands(search: Search, params: dict[str, Any]) -> list[str]:
+    """The commands with these flags, one for each environment."""
+    lines = []
+    for task in search.tasks(params, "", range(1)):
         until = task.command.index("--seed")
-        commands.append(shlex.join(task.command[:until]))
-    return commands
+        lines.append(shlex.join(task.command[:until]))
+    return lines
 
 
 def say_results(search: Search, check: Check | None, cost: float) -> None:
@@ -745,10 +767,12 @@ def say_results(search: Search, check: Check | None, cost: float) -> None:
         print("importance: " + ", ".join(f"{name} {x:.2f}" for name, x in found.items()))
     if check:
         print("\n".join(check_lines(search, check)))
-    elif not search.args.check_seeds:
+    elif search.winner() and not search.args.check_seeds:
         print("a search overrates what it finds: --check-seeds 5 compares with fresh seeds")
-    print(f"{cost / 60:.1f} minutes of one CPU core in all, the best flags:\n")
-    print("\n".join(best_commands(search)))
+    print(f"{cost / 60:.1f} minutes of one CPU core in all")
+    sentence, params = choice(search, check)
+    print(f"\n{sentence}\n")
+    print("\n".join(commands(search, params)))
 
 
 def write_trials(search: Search, path: Path) -> None:
@@ -882,7 +906,8 @@ def write_results(search: Search, check: Check | None, cost: float, out: Path) -
     draw(search, check, picture)
     lines = [*check_lines(search, check), ""] if check else []
     lines.append(f"{len(search.ran())} trials, {cost / 60:.1f} minutes of one CPU core in all.")
-    lines += ["", "```bash", *best_commands(search), "```"]
+    sentence, params = choice(search, check)
+    lines += ["", sentence, "", "```bash", *commands(search, params), "```"]
     text.write_text("\n".join(lines) + "\n")
     return [picture, text]
 
@@ -937,9 +962,10 @@ def search_and_tell(args: Args) -> int:
     if search.exhausted:
         table.say(f"no new flags in {DRAWS} draws: the search ends here")
     check = None
-    if args.check_seeds and search.completed() and not (signals.received or search.given_up):
+    best = search.winner()
+    if args.check_seeds and best and not (signals.received or search.given_up):
         table.say("checking the best flags and the defaults with fresh seeds")
-        check = run_check(search, signals, table)
+        check = run_check(search, best, signals, table)
     cost = study.user_attrs.get("core seconds", 0.0) + processor_seconds()
     study.set_user_attr("core seconds", cost)
     write_trials(search, args.study / "trials.csv")

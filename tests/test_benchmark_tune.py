@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
@@ -21,9 +22,11 @@ from helpers.command_line import finish, wait_until
 from helpers.in_process import load_program
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
+from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
 
 tune = load_program("tune.py")
+ENVS = ("A-v0", "B-v0")
 LAST_STEP = 1000  # that the script claims to train to
 
 
@@ -147,6 +150,56 @@ def test_a_space_that_has_been_searched_ends_the_search(fake):
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{fake.study}/study.db")
     doubles = [trial for trial in study.trials if tune.DOUBLE in trial.user_attrs]
     assert len(doubles) < 2 * tune.DRAWS, "drawn in vain once, and some before the last new one"
+
+
+def test_flags_that_are_worse_than_the_defaults_do_not_win(fake, tmp_path):
+    """Nothing is checked then, and the commands are those without any of the space."""
+    fake.logs("0.1", 1.0)
+    fake.logs("0.2", 2.0)  # as good as the defaults
+    flags = ("--trials", "2", "--check-seeds", "2", "--plot", str(tmp_path / "out"))
+    done = fake.search("0.1,0.2", *flags)
+    assert done.returncode == 0 and done.stderr == "" and not (fake.study / "check").exists()
+    commands = "".join(f"{sys.executable} {fake.path} --env-id {env_id}\n" for env_id in ENVS)
+    sentence = "No trial was better than the defaults, which are:\n\n"
+    assert done.stdout.partition(str(tmp_path / "out"))[0].endswith(f"{sentence}{commands}")
+    written = (tmp_path / "out" / "fake_search.md").read_text()
+    assert written.endswith(f"{sentence}```bash\n{commands}```\n")
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence", "flags"),
+    [
+        ([5.0, 7.0, 6.0], "The best flags:", ["--learning-rate", "0.1"]),
+        ([1.0, 2.0, 3.0], "With fresh seeds the best flags were not better", []),
+    ],
+)
+def test_fresh_seeds_decide_which_flags_are_shown(scores, sentence, flags, fake):
+    fake.logs("0.1", 8.0)
+    assert fake.search("0.1,0.2", "--trials", "2").returncode == 0
+    args = tune.tyro.cli(tune.Args, args=fake.words("0.1,0.2"))
+    search = tune.Search(args, *tune.open_study(args))
+    search.defaults.scores = dict.fromkeys(search.defaults.tasks, 2.0)
+    assert search.winner() is not None
+    # 0 to 10 in one environment, 10 to -10 in the other: 0.1 and -0.05 for a point of return.
+    of_best = {"A-v0": np.array(scores), "B-v0": np.array([2.0, 2.0, 2.0])}
+    of_defaults = {"A-v0": np.array([2.0, 4.0, 6.0]), "B-v0": np.array([2.0, 2.0, 2.0])}
+    check = tune.Check(of_defaults, of_best)
+    said, params = tune.choice(search, check)
+    assert said.startswith(sentence) and tune.flags(params) == flags
+    # By hand: variances of 1 and 4 in points, 5 / 3 of the difference, and Welch's 50 / 17.
+    difference = (np.mean(scores) - 4) / 20
+    half = math.sqrt(5 / 3) / 20 * stats.t.ppf(0.975, 50 / 17)
+    expected = (difference, difference - half, difference + half)
+    assert tune.check_difference(search, check) == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_are_all_alike_differ_exactly():
+    alike = np.full(3, 0.1)
+    assert tune.intervals.welch(alike + 0.5, alike) == pytest.approx((0.5, 0.5, 0.5))
+    value, low, high = tune.intervals.welch(alike, np.array([0.3, 0.1, 0.2]))
+    assert value == pytest.approx(-0.1) and low < value < high
+    assert math.isnan(tune.intervals.welch(alike[:1], alike).low)
 
 
 def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
