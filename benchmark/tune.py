@@ -188,6 +188,17 @@ def parse_space(given: tuple[str, ...]) -> dict[str, BaseDistribution]:
     return space
 
 
+def check_env_flags(args: Args) -> None:
+    """Fail if one of --env-flags is searched, too: it would win over what is tried."""
+    space = parse_space(args.space)
+    for env_id, words in run.flags_by_env(args.env_flags).items():
+        for word in words:
+            flag = word.partition("=")[0].replace("_", "-")
+            for name in space:
+                if flag in (f"--{name}", f"--no-{name}"):
+                    fail(f"--env-flags sets {name} of {env_id}, which is in --space, too")
+
+
 def shown(value: Any) -> str:
     """A parameter as it is written: numbers have four digits, in the command line, too."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -927,6 +938,7 @@ def check_arguments(args: Args) -> None:
         if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
             fail(f"{flag}: {folder} is not a folder")
     run.check(runner_arguments(args, {}, "defaults"))
+    check_env_flags(args)
     if args.trials < 1:
         fail(f"--trials must be at least 1, not {args.trials}")
     if not 0 <= args.prune_below < 100:

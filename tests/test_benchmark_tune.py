@@ -403,6 +403,8 @@ def test_help_explains_the_space_in_five_lines(fake):
         ("--target-scores A-v0=0:1 A-v0=0:2", "names A-v0 twice"),
         ("--command 'python nowhere.py'", "there is no file nowhere.py"),
         ("--command 'python FAKE --seed 3'", "must not contain --seed"),
+        ("--env-flags 'A-v0=--learning_rate=1'", "--env-flags sets learning-rate of A-v0"),
+        ("--space a=yes,no --env-flags 'A-v0=--b 1 --no-a'", "--env-flags sets a of A-v0"),
         ("--trials 0", "--trials must be at least 1"),
         ("--workers 0", "--workers must be at least 1"),
         ("--num-seeds 0", "--num-seeds must be at least 1"),
