@@ -16,13 +16,12 @@ script is left out. solved*.csv become solved.svg, and scaling.csv becomes scali
 
 import csv
 import statistics
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import matplotlib
 
@@ -30,6 +29,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import speed
 import tyro
+from console import fail, warn
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 BLUE, PALE_BLUE, GREY = "#1f6fb4", "#7fb2dd", "#9ca3af"
@@ -62,12 +62,6 @@ class Bar:
     length: float
     text: str
     color: str
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 @contextmanager
@@ -162,7 +156,7 @@ def draw_speeds(folder: Path) -> list[Path]:
         with reading(path):
             bars = speed_bars(speed.read_summary(path))
         if not bars:
-            print(f"warning: {path} is left out: nothing is beside the script", file=sys.stderr)
+            warn(f"{path} is left out: nothing is beside the script")
             continue
         tables[path] = bars
         script = bars[0].name
@@ -270,7 +264,7 @@ def draw_lines(rows: list[dict[str, str]], path: Path) -> Path:
 
 def main() -> int:
     """Draws all that there are numbers for; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if not args.results.is_dir():
         fail(f"--results: there is no folder {args.results}")
     plt.rcParams.update(LOOK)

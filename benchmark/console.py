@@ -1,6 +1,6 @@
-"""What the runner of benchmarks tells its user, and the signals that the user gives it.
+"""What the programs of benchmarks tell their user, and the signals that the user gives them.
 
-Part of run.py, for runs on this machine and for those in SLURM.
+Part of run.py and others; the progress is that of runs on this machine and of those in SLURM.
 """
 
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from tasks import Result, Task
 
@@ -20,6 +20,22 @@ TAIL_BYTES = 16_384  # that are read for them
 REDRAW = 0.5  # seconds between two pictures of the progress on a terminal
 PRINT = 60.0  # seconds between two lines of progress elsewhere
 ANSWER = 0.1  # seconds until a signal is passed on
+
+
+def fail(message: str) -> NoReturn:
+    """End with one line and exit code 2: the input is wrong."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def warn(message: str) -> None:
+    """Tell the user what is left out or odd."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def seeds(count: int) -> str:
+    """How many runs there are: '1 seed', '3 seeds'."""
+    return f"{count} seed{'s' if count > 1 else ''}"
 
 
 def last_output(log: Path) -> list[str]:

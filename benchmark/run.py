@@ -7,7 +7,7 @@
 """Run one training script on several environments and seeds.
 
     uv run benchmark/run.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --workers 2
-    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py" \
+    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py" \\
         --env-ids PongNoFrameskip-v4 --workers 16 --launcher slurm --partition gpu --gpus 1 --cpus 4
 
 Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The same call again does
@@ -28,13 +28,11 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import tyro
-from console import Progress, Signals
-from tasks import Children, Result, Task, find_run, next_command, run_task
-
-OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # appended to the command here
+from console import Progress, Signals, fail
+from tasks import OWN_FLAGS, Children, Result, Task, find_run, next_command, run_task
 
 
 @dataclass
@@ -54,12 +52,6 @@ class Args:
     gpus: int = 0  # of a job of SLURM
     cpus: int = 1  # of a job of SLURM
     hours: float = 24.0  # time limit of a job of SLURM; a longer run goes on in another one
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def split_words(flag: str, text: str) -> list[str]:
@@ -276,7 +268,7 @@ def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     check(args)
     tasks = expand(args)
     note_other_scripts(tasks)

@@ -48,6 +48,7 @@ from typing import NamedTuple, NoReturn
 
 import solved
 import tyro
+from console import fail
 
 HERE = Path(__file__).resolve().parent
 PPO = HERE.parent / "ppo"
@@ -162,12 +163,6 @@ class Race:
         reached = "" if self.reached else "not reached: "
         work = f"{self.processor:,.0f} s of the processor"
         return f"{reached}{self.seconds:,.0f} s ({work}), {self.steps / 1000:,.0f}k steps"
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-    sys.exit(2)
 
 
 def interpreter(given: Path) -> str:
@@ -602,7 +597,7 @@ def compare_races(args: Args, listed: list[Contender], own: int) -> str:
 
 def main() -> int:
     """Measure all contenders in turn and print the table; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    args = tyro.cli(Args, description=__doc__)
     if args.rounds < 1 or (args.steps is not None and args.steps < 5_000):
         fail("--rounds must be at least 1 and --steps at least 5000")
     if args.out is not None and not args.out.absolute().parent.is_dir():

@@ -63,7 +63,7 @@ import plot
 import run
 import run_folders
 import tyro
-from console import Progress, Signals, clock, last_output
+from console import Progress, Signals, clock, fail, last_output
 from matplotlib.ticker import LogLocator, NullFormatter
 from optuna.distributions import (
     BaseDistribution,
@@ -72,8 +72,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import FrozenTrial, TrialState
-from run import OWN_FLAGS, fail
-from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
+from tasks import BUSY, OWN_FLAGS, Children, Result, Task, find_run, lock_log, run_task
 
 PLACES = 10  # of each run, at which trials are compared
 WARM_UP = 2  # places at the beginning of a trial: too early to tell

@@ -114,7 +114,9 @@ def test_times_until_a_score_and_growing_work(tmp_path):
     texts = (tmp_path / "solved.svg").read_text()
     assert ">CartPole-v1 at 475<" in texts and ">23 s<" in texts
     assert ">140 s, reached by 1 of 2 seeds<" in texts
-    assert ">processor seconds of the whole run, stopped at this mean return of 100 episodes<" in texts
+    assert (
+        ">processor seconds of the whole run, stopped at this mean return of 100 episodes<" in texts
+    )
     texts = (tmp_path / "scaling.svg").read_text()
     assert all(f">{charts.KNOBS[knob]}<" in texts for knob in ("num_envs", "width"))
     assert f">{charts.KNOBS['num_steps']}<" not in texts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from console import clock, percent
-from helpers.benchmark_runs import FakeScript, starts, stops
+from helpers.benchmark_runs import FakeScript, run_program, starts, stops
 from helpers.command_line import finish, wait_until
 from helpers.in_process import load_program, load_script, train
 from tasks import settings
@@ -276,6 +276,12 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
     assert refused.stderr.startswith("error: ") and message in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert list(fake.folder.iterdir()) == [fake.path], "nothing is created"
+
+
+@pytest.mark.parametrize("name", ["charts", "rerun", "run", "speed", "tune"])
+def test_help_has_an_example_and_the_exit_codes(name):
+    shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
+    assert f"uv run benchmark/{name}.py" in shown and "Exit codes: 0 " in shown
 
 
 def test_settings_ignore_where_a_run_is_kept():

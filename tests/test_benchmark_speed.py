@@ -200,7 +200,7 @@ def test_the_recorded_command_knows_every_field():
 def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     done = run_program("speed.py", *flags)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith(f"speed.py: {message}")
+    assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
 
 
