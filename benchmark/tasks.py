@@ -25,8 +25,7 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
-
-
+OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # each run has of its own
 BUSY = "another process is already running this task"  # why a task could not be started
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from console import clock, percent
-from helpers.benchmark_runs import FakeScript, starts, stops
-from helpers.command_line import finish
+from helpers.benchmark_runs import FakeScript, run_program, starts, stops
+from helpers.command_line import finish, wait_until
 from helpers.in_process import load_program, load_script, train
 from tasks import settings
 
@@ -217,6 +217,33 @@ def test_what_fails_after_the_runs_is_told(fake, tmp_path):
     assert (tmp_path / "A-v0").exists() and not (tmp_path / "B-v0").exists()
 
 
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_follows_the_runs_is_stopped(fake, tmp_path, signum, exit_code):
+    """The command is told, and the one of the next environment is not begun."""
+    then = f"touch {tmp_path}/{{env_id}}; sleep 60; touch {tmp_path}/slept"
+    process = fake.start("--env-ids", "A-v0", "B-v0", "--num-seeds", "1", "--then", then)
+    wait_until(lambda: (tmp_path / "A-v0").exists())
+    process.send_signal(signum)
+    code, output, errors = finish(process)
+    assert code == exit_code and "the same command again goes on" in output and errors == ""
+    assert not (tmp_path / "B-v0").exists() and not (tmp_path / "slept").exists()
+
+
+def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatch):
+    module = load_program("run.py")
+    last_words = module.Progress.conclude
+
+    def conclude(progress: object, received: list[int]) -> int:
+        received.append(signal.SIGTERM)
+        return last_words(progress, received)
+
+    monkeypatch.setattr(module.Progress, "conclude", conclude)
+    flags = ("--env-ids", "A-v0", "--num-seeds", "1")
+    assert fake.run(*flags, "--then", f"touch {tmp_path}/noted").returncode == 143
+    assert not (tmp_path / "noted").exists()
+    assert fake.run(*flags).returncode == 0, "nothing was left to do"
+
+
 # ------ input and output ------
 
 
@@ -249,6 +276,12 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
     assert refused.stderr.startswith("error: ") and message in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert list(fake.folder.iterdir()) == [fake.path], "nothing is created"
+
+
+@pytest.mark.parametrize("name", ["charts", "rerun", "run", "speed", "tune"])
+def test_help_has_an_example_and_the_exit_codes(name):
+    shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
+    assert f"uv run benchmark/{name}.py" in shown and "Exit codes: 0 " in shown
 
 
 def test_settings_ignore_where_a_run_is_kept():
