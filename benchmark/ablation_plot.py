@@ -63,7 +63,7 @@ COLORS = LinearSegmentedColormap.from_list("worth", ["#b2182b", "#ffffff", "#216
 @dataclass
 class Args:
     runs_dir: Path  # --runs-dir of ablation.py
-    out: Path = Path("docs/results")  # where the files are written
+    out: Path = Path("results")  # where the files are written
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 ATARI_SOURCE = "[dqn_zoo](https://github.com/google-deepmind/dqn_zoo)"
 RESAMPLES = 2000  # of a bootstrap
 FEW_SEEDS = 10  # with fewer the bootstrap's intervals are clearly too narrow
+NEAR_ZERO = 0.1  # of a scale's span; differences are not told in % of less
 MOST_SEEDS = 100  # that anybody is advised to run
 POWER = 0.8  # probability that so many seeds show a difference that is there
 PROFILE_POINTS = 61
@@ -544,6 +545,18 @@ def evaluate(groups: list[Group], normalize: str) -> Results:
 # ------ the answer ------
 
 
+def in_percent(scores: Scores, comparison: Comparison, env_id: str) -> Estimate | None:
+    """The difference in % of the baseline's mean score.
+
+    None if that is near 0 beside the scale of the scores: a small part of it would be a large
+    number of per cent.
+    """
+    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
+    if mean < NEAR_ZERO * scores.scales[env_id].span:
+        return None
+    return comparison.by_env[env_id].times(100 / mean)
+
+
 def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
     """The difference as the answer has it, and its unit.
 
@@ -554,10 +567,8 @@ def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
         way = WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
         return comparison.overall.times(100), f" % of the way {way}"
     env_id = scores.shared[0]
-    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
-    if mean == 0:
-        return comparison.by_env[env_id], ""
-    return comparison.by_env[env_id].times(100 / mean), " %"
+    percent = in_percent(scores, comparison, env_id)
+    return (percent, " %") if percent else (comparison.by_env[env_id], "")
 
 
 def rounded(numbers: list[float]) -> list[str]:
@@ -578,9 +589,12 @@ def sentence(scores: Scores, comparison: Comparison) -> str:
         (size,) = rounded([abs(found.value)])
         more = "higher" if found.value > 0 else "lower"
         scored = f"{size}{words} {more}" if found.value else "the same"
+        both = (scores.raw[group], scores.raw[baseline])
+        single = [env_id for env_id in scores.shared if min(len(of[env_id]) for of in both) < 2]
+        only_there = f" of {', '.join(single)}" if len(scores.shared) > 1 else ""
         return (
             f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}{where}, but "
-            "one seed gives no interval; run at least 2, better 5 or more."
+            f"one seed{only_there} gives no interval; run at least 2, better 5 or more."
         )
     if found.sign:
         better = "better" if found.sign > 0 else "worse"
@@ -660,8 +674,8 @@ def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list
         for comparison in comparisons:
             if comparison.group == name and env_id in comparison.by_env:
                 found = comparison.by_env[env_id]
-                mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
-                percent = found.times(100 / mean).text("+.1f") if mean else "-"
+                relative = in_percent(scores, comparison, env_id)
+                percent = relative.text("+.1f") if relative else "-"
                 chance = f"{comparison.improvement[env_id]:.2f}"
                 cells[1:] = [found.text(), percent, chance]
         rows.append(f"| {' | '.join([title, name, *cells])} |")

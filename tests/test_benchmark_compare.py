@@ -160,6 +160,21 @@ def test_over_several_environments_in_percent_of_the_scale(tmp_path):
 # ------ statistics ------
 
 
+def test_one_environment_with_a_single_seed_is_named():
+    results = results_of(
+        A={"X-v0": [1.0, 2.0, 3.0], "Y-v0": [1.0, 2.0]}, B={"X-v0": [4.0, 5.0], "Y-v0": [5.0]}
+    )
+    assert "but one seed of Y-v0 gives no interval" in said(results)
+
+
+def test_no_percent_of_nearly_nothing():
+    """Means 0.1 and 2.1, and 0 is far from the worst run."""
+    results = results_of(A={"X-v0": [-9.9, 10.1]}, B={"X-v0": [-7.9, 12.1]})
+    assert "a difference of 2 (95 %" in said(results)
+    (row,) = [line for line in compare.table(results).splitlines() if line.startswith("|  | B |")]
+    assert "| +2.00 (" in row and row.endswith("| - | 0.75 |")
+
+
 def test_welchs_interval_is_scipys():
     rng = np.random.default_rng(0)
     before, after = rng.normal(0, 1, 4), rng.normal(1, 5, 7)
