@@ -41,7 +41,7 @@ import run_folders
 import tyro
 from intervals import welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from tasks import diverged
+from tasks import diverged, log_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from ablations import Effect, label, read_effects, table, write_effects
@@ -102,9 +102,8 @@ def read_variant(folder: Path) -> list[Trained]:
         except (ValueError, KeyError, TypeError) as error:
             run_folders.warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
-        log = folder / "logs" / f"{run.env_id.replace('/', '-')}__{run.seed}.log"
         finished = (run.folder / "agent.pt").exists()
-        ended = not finished and diverged(log)
+        ended = not finished and diverged(log_of(folder, run.env_id, run.seed))
         if (finished or ended) and len(run.scores):
             found[run.env_id, run.seed] = Trained(folder.name, run, ended)
     return [found[key] for key in sorted(found)]

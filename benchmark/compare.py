@@ -91,7 +91,8 @@ class Group:
     name: str
     by_env: dict[str, list[Run]]
     remarks: list[str] = field(default_factory=list)  # what the reader has to be told
-    unfinished: int = 0  # runs that were started, and diverged, were stopped or go on
+    unfinished: int = 0  # runs that were stopped or go on
+    diverged: int = 0
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,8 @@ class Comparison:
     overall: Estimate  # difference of the mean normalized scores, shared environments
     overall_improvement: Estimate
     seeds_needed: int | None  # of each group, for a difference like this one to be seen
-    unfinished: list[str] = field(default_factory=list)  # "3 of 5 runs of B"
+    lost: dict[str, str] = field(default_factory=dict)  # by group: "3 of 5 runs of B diverged"
+    undecided: bool = False  # whether such runs may change who is better
 
 
 @dataclass
@@ -247,7 +249,9 @@ def read_group(name: str, folder: Path, metric: str | None) -> Group:
     found = find_runs(folder, metric)
     by_env = runs_by_env(found)
     remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
-    return Group(name, by_env, remarks, len(found.unfinished - found.runs.keys()))
+    diverged = found.diverged - found.runs.keys()
+    unfinished = found.unfinished - found.runs.keys()
+    return Group(name, by_env, remarks, len(unfinished), len(diverged))
 
 
 def all_runs(group: Group) -> list[Run]:
@@ -527,18 +531,32 @@ def measure_overall(
     }
 
 
+def lost_runs(group: Group) -> str:
+    """'3 of 5 runs of B diverged'; empty if all of them have a score."""
+    count = group.unfinished + group.diverged + len(all_runs(group))
+    ends = ((group.diverged, "diverged"), (group.unfinished, "did not finish"))
+    return " and ".join(f"{n} of {count} runs of {group.name} {end}" for n, end in ends if n)
+
+
+def note_lost_runs(comparison: Comparison, baseline: Group, group: Group) -> None:
+    """Tells the comparison which runs have no score.
+
+    A group that looks better may owe that to them, and runs that are not finished may change
+    everything; a group that looks worse has not become better by runs that diverged.
+    """
+    both = (baseline, group)
+    comparison.lost = {one.name: text for one in both if (text := lost_runs(one))}
+    better = group if comparison.overall.sign > 0 else baseline
+    comparison.undecided = any(one.unfinished for one in both) or better.diverged > 0
+
+
 def evaluate(groups: list[Group], normalize: str) -> Results:
     """All numbers; fails if there is nothing to compare."""
     scores = collect_scores(groups, normalize)
     baseline, *others = scores.raw
     comparisons = [compare(scores, baseline, group) for group in others]
-    for comparison in comparisons:
-        both = [one for one in groups if one.name in (comparison.baseline, comparison.group)]
-        comparison.unfinished = [
-            f"{one.unfinished} of {one.unfinished + len(all_runs(one))} runs of {one.name}"
-            for one in both
-            if one.unfinished
-        ]
+    for comparison, group in zip(comparisons, groups[1:], strict=True):
+        note_lost_runs(comparison, groups[0], group)
     return Results(groups, scores, comparisons, measure_overall(scores, comparisons))
 
 
@@ -579,8 +597,8 @@ def rounded(numbers: list[float]) -> list[str]:
     return [text.removeprefix("-") if float(text) == 0 else text for text in texts]  # no -0
 
 
-def sentence(scores: Scores, comparison: Comparison) -> str:
-    """The answer to: is the group better than the baseline?"""
+def verdict(scores: Scores, comparison: Comparison) -> str:
+    """What the scores say of the group and the baseline."""
     group, baseline = comparison.group, comparison.baseline
     found, words = unit(scores, comparison)
     where = f" over {len(scores.shared)} environments" if len(scores.shared) > 1 else ""
@@ -600,11 +618,10 @@ def sentence(scores: Scores, comparison: Comparison) -> str:
         better = "better" if found.sign > 0 else "worse"
         size, low, high = rounded([abs(found.value), *sorted([abs(found.low), abs(found.high)])])
         interval = f" (95 %: {low} to {high})"
-        if comparison.unfinished:
+        if comparison.undecided:
             return (
-                f"{group} and {baseline} cannot be told apart yet: "
-                f"{' and '.join(comparison.unfinished)} did not finish, or diverged; the others "
-                f"of {group} are {better} by {size}{words}{interval}{where}."
+                f"{group} and {baseline} cannot be told apart, though the runs of {group} that "
+                f"have a score are {better} by {size}{words}{interval}{where}."
             )
         return (
             f"{group} is {better} than {baseline} by {size}{words}{interval}{where}, {probability}."
@@ -619,6 +636,14 @@ def sentence(scores: Scores, comparison: Comparison) -> str:
     else:
         advice = f"more than {MOST_SEEDS} seeds of each would be needed to show it"
     return f"{answer}if that is the true difference, {advice}."
+
+
+def sentence(scores: Scores, comparison: Comparison) -> str:
+    """The answer to: is the group better than the baseline?"""
+    answer = verdict(scores, comparison)
+    if not comparison.lost:
+        return answer
+    return f"{answer.removesuffix('.')}; {' and '.join(comparison.lost.values())}."
 
 
 # ------ the table ------

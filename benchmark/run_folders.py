@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
-from tasks import OWN_FLAGS, without_flags
+from tasks import OWN_FLAGS, diverged, log_of, without_flags
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -224,7 +224,8 @@ class Found:
     """What is in a folder of runs."""
 
     runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
-    unfinished: set[RunKey] = field(default_factory=set)
+    unfinished: set[RunKey] = field(default_factory=set)  # stopped, or still going on
+    diverged: set[RunKey] = field(default_factory=set)  # ended by a loss that is not finite
     silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
 
 
@@ -236,8 +237,9 @@ def find_runs(runs_dir: Path, metric: str | None = None) -> Found:
             facts = json.loads((folder / "args.json").read_text())
             key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
             if not (folder / "agent.pt").exists():
-                found.unfinished.add(key)
-                warn(f"{folder} is left out: not finished")
+                ended = diverged(log_of(runs_dir, key.env_id, key.seed))
+                (found.diverged if ended else found.unfinished).add(key)
+                warn(f"{folder} is left out: {'diverged' if ended else 'not finished'}")
                 continue
             if facts["args"].get("num_seeds", 1) > 1:
                 warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
@@ -259,7 +261,11 @@ def remarks_on_missing(found: Found) -> list[str]:
     """What is not in the results, and where they rest on little."""
     remarks = []
     scripts = {key.script for key in found.runs}  # what other scripts left is not of interest
-    problems = (("no episode ended", found.silent), ("not finished", found.unfinished))
+    problems = (
+        ("no episode ended", found.silent),
+        ("diverged", found.diverged),
+        ("not finished", found.unfinished),
+    )
     for problem, keys in problems:
         if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
             names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)

@@ -25,7 +25,6 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
-OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # each run has of its own
 BUSY = "another process is already running this task"  # why a task could not be started
 
 
@@ -51,7 +50,7 @@ class Task:
     @property
     def log(self) -> Path:
         """File with all that the run prints."""
-        return self.runs_dir / "logs" / f"{self.env_id.replace('/', '-')}__{self.seed}.log"
+        return log_of(self.runs_dir, self.env_id, self.seed)
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,11 @@ class Result:
     outcome: str  # done, skipped, stopped or failed
     reason: str = ""  # of a failure
     seconds: float = 0.0  # that its process has run
+
+
+def log_of(runs_dir: Path, env_id: str, seed: int) -> Path:
+    """Where the runner keeps what a run prints."""
+    return runs_dir / "logs" / f"{env_id.replace('/', '-')}__{seed}.log"
 
 
 def without_flags(argv: Sequence[str], flags: Sequence[str]) -> list[str]:

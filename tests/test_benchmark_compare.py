@@ -325,15 +325,43 @@ def test_another_programs_runs_and_three_groups(tmp_path):
     assert "Each group is compared for itself" in table
 
 
+LOW, HIGH = [0.9, 1.0, 1.1], [1.9, 2.0, 2.1]
+
+
 @pytest.mark.usefixtures("no_picture")
-def test_runs_that_did_not_finish_are_in_the_answer(tmp_path):
-    """Three of five diverged: the other two say little."""
-    groups = two_groups(tmp_path, {"X-v0": [1.0, 1.1, 0.9]}, {"X-v0": [2.0, 2.1, 1.9]})
+@pytest.mark.parametrize(
+    ("log", "before", "after", "begins", "ends"),
+    [
+        (
+            "diverged at step 12",
+            LOW,
+            HIGH,
+            "B and A cannot be told apart, though the runs of B that have a score are better by ",
+            "; 3 of 6 runs of B diverged.",
+        ),
+        ("diverged at step 12", HIGH, LOW, "B is worse than A by ", "; 3 of 6 runs of B diverged."),
+        (
+            "50 %",
+            HIGH,
+            LOW,
+            "B and A cannot be told apart, though the runs of B that have a score are worse by ",
+            "; 3 of 6 runs of B did not finish.",
+        ),
+    ],
+)
+def test_runs_without_a_score_are_in_the_answer(tmp_path, log, before, after, begins, ends):
+    """Three of six: a group is not better by what is left, unless it is the other that diverged."""
+    groups = two_groups(tmp_path, {"X-v0": before}, {"X-v0": after})
+    (tmp_path / "b/logs").mkdir()
     for seed in (4, 5, 6):
         part = {"start": 0, "episodes": episodes(np.zeros(3)), "last": (100, 9.0)}
         make_run(tmp_path / "b", "X-v0", seed, [part], finished=False)
-    expected = "B and A cannot be told apart yet: 3 of 6 runs of B did not finish, or diverged; "
-    assert answer(tmp_path, *groups).startswith(f"{expected}the others of B are better by 100 %")
+        (tmp_path / f"b/logs/X-v0__{seed}.log").write_text(log)
+    told = answer(tmp_path, *groups)
+    assert told.startswith(begins) and told.endswith(ends)
+    why = "diverged" if "diverged" in log else "not finished"
+    table = (tmp_path / "out/compare.md").read_text()
+    assert f"B: Left out, {why}: X-v0 seed 4, X-v0 seed 5, X-v0 seed 6." in table
 
 
 def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
