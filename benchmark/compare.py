@@ -350,6 +350,8 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
     env_ids = [env_id for env_id in env_ids if any(env_id in scores for scores in raw.values())]
     shared = [env_id for env_id in env_ids if all(env_id in scores for scores in raw.values())]
     if not shared:
+        for remark in remarks:  # the reasons are among them
+            warn(remark)
         fail(f"no environment has runs of all groups: {', '.join(raw)}")
     for name, scores_of in raw.items():
         fewest = min(len(scores_of[env_id]) for env_id in shared)

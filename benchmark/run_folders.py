@@ -320,7 +320,7 @@ def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[R
     folders = {file.parent for file in folder.rglob("events.out.tfevents.*")}
     for path in sorted(folders, key=start_time):
         # An environment's id may have a slash, which makes two folders of it.
-        match = re.fullmatch(r"(.+?)__(.+)__(\d+)__.+", str(path.relative_to(folder)))
+        match = re.fullmatch(r"(.+?)__(.+)__(\d+)__.+", path.relative_to(folder).as_posix())
         if match is None:
             continue
         key = RunKey(program, match[1], int(match[3]))

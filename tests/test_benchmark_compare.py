@@ -384,6 +384,19 @@ def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
     assert "Peer: runs of dqn, ppo in " in capsys.readouterr().err
 
 
+def test_why_there_is_nothing_to_compare_is_told(tmp_path):
+    """The only run of B has ended before A's first episodes had."""
+    a = make_group(tmp_path / "a", {"X-v0": [1.0, 2.0]})
+    crashed = {"start": 0, "episodes": episodes(np.full(1, 9.0), step=1), "last": (2, 1.0)}
+    run = make_run(tmp_path / "b", "X-v0", 1, [crashed])
+    done = run_program("compare.py", f"A={a}", f"B={tmp_path / 'b'}")
+    *reasons, last = done.stderr.splitlines()
+    assert done.returncode == 2 and last == "error: no environment has runs of all groups: A, B"
+    told = f"X-v0 is compared after 2 steps, where {run.name} ended; others did up to 100."
+    assert f"warning: {told}" in reasons
+    assert "warning: Left out, without a score: X-v0 seed 1 of A." in reasons
+
+
 def test_all_runs_are_in_the_probability_of_improvement():
     """X: B wins 5 of 10 pairs, Y: 2 of 2; in the first two seeds alone it would win all."""
     results = results_of(
