@@ -132,12 +132,12 @@ def main() -> int:
     run.check(args)
     sources = sources_by_variant(args)
     tasks = expand(args, list(sources))
+    run.check_versions(tasks, args.keep_old, sources)
     closing = run.closing_commands(args, "ablation_plot.py")
     if args.dry_run:
         run.show(tasks, closing)
         return 0
     write_copies(args, sources)
-    run.check_versions(tasks, keep_old=True)
     for task in (task for task in tasks if has_diverged(task)):
         print(f"diverged {task.name}: {task.log}")
     signals = Signals()

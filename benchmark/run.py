@@ -251,12 +251,20 @@ def show(tasks: list[Task], closing: list[str]) -> None:
         print(command)
 
 
-def check_versions(tasks: list[Task], keep_old: bool) -> None:
-    """Fails if a run was made by another version of its script; with keep_old it is told alone."""
+def check_versions(
+    tasks: list[Task], keep_old: bool, sources: dict[str, str] | None = None
+) -> None:
+    """Fails if a run was made by another version of its script; with keep_old it is told alone.
+
+    sources: by variant, what the scripts of the tasks will be; without it they are there.
+    """
     for task in tasks:
         folder, _ = find_run(task)
-        copy = folder / task.script.name if folder else task.script
-        if copy.exists() and copy.read_bytes() != task.script.read_bytes():
+        if folder is None:
+            continue
+        source = sources[task.variant].encode() if sources else task.script.read_bytes()
+        copy = folder / task.script.name
+        if copy.exists() and copy.read_bytes() != source:
             made = f"{folder} was made by a different {copy.name}"
             if not keep_old:
                 fail(f"{made}: choose another --runs-dir, or keep such runs with --keep-old")

@@ -125,6 +125,24 @@ def test_a_run_that_diverged_is_a_result(fake):
     assert other.returncode == 1, "a mistake is none"
 
 
+def test_runs_of_another_text_are_not_mixed_with_these_unasked(fake):
+    flags = (*SHORT, "--details", "core-3")
+    assert fake.run(*flags).returncode == 0
+    copies = [fake.runs_dir / variant / "ppo.py" for variant in ("baseline", "core-3")]
+    before = [copy.read_text() for copy in copies]
+    fake.path.write_text(f"{fake.path.read_text()}# edited\n")
+    refused = fake.run(*flags)
+    (folder,) = fake.folders("baseline")
+    ways = "choose another --runs-dir, or keep such runs with --keep-old"
+    assert refused.returncode == 2
+    last = refused.stderr.splitlines()[-1]
+    assert last == f"error: {folder} was made by a different ppo.py: {ways}"
+    assert [copy.read_text() for copy in copies] == before, "nothing was touched"
+    kept = fake.run(*flags, "--keep-old")
+    assert kept.returncode == 0 and "0 done, 2 skipped" in kept.stdout
+    assert kept.stderr.count("was made by a different ppo.py") == 2
+
+
 def test_when_all_is_done_it_is_drawn(fake, tmp_path):
     done = fake.run(*SHORT, "--dry-run", "--plot", str(tmp_path / "out"))
     program = ROOT / "benchmark" / "ablation_plot.py"
