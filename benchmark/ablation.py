@@ -128,7 +128,7 @@ def has_diverged(task: Task) -> bool:
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     run.check(args)
     sources = sources_by_variant(args)
     tasks = expand(args, list(sources))

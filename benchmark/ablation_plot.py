@@ -39,6 +39,7 @@ import numpy as np
 import plot
 import run_folders
 import tyro
+from console import fail, warn
 from intervals import welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from tasks import diverged, log_of
@@ -47,9 +48,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from ablations import Effect, label, read_effects, table, write_effects
 from undo import ablations
 
-BASELINE = "baseline"  # the variant that has all details
+BASELINE = "baseline"  # the variant that has all details, as in ablation.py
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
-GREY = "#6b7280"
 DARK = 0.6  # share from which on a background wants white text
 EXPLANATION = (
     "What is lost (red) or gained (blue) without a detail: the difference of the final score,",
@@ -87,7 +87,7 @@ def script_in(runs_dir: Path) -> Path:
     """The script as it was when ablation.py copied it; fails if it did not."""
     scripts = sorted((runs_dir / BASELINE).glob("*.py"))
     if len(scripts) != 1:
-        run_folders.fail(f"--runs-dir: {runs_dir} is no folder that ablation.py has made")
+        fail(f"--runs-dir: {runs_dir} is no folder that ablation.py has made")
     return scripts[0]
 
 
@@ -100,7 +100,7 @@ def read_variant(folder: Path) -> list[Trained]:
         try:
             run = run_folders.read_run(args_file.parent, json.loads(args_file.read_text()))
         except (ValueError, KeyError, TypeError) as error:
-            run_folders.warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
+            warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
         finished = (run.folder / "agent.pt").exists()
         ended = not finished and diverged(log_of(folder, run.env_id, run.seed))
@@ -114,7 +114,7 @@ def warn_of_unlike_runs(found: dict[tuple[str, str], list[Trained]]) -> None:
     for (variant, env_id), runs in found.items():
         beside = [trained.run for trained in found.get((BASELINE, env_id), []) + runs]
         for remark in run_folders.remarks_on_settings({env_id: beside}):
-            run_folders.warn(f"{variant}: {remark}")
+            warn(f"{variant}: {remark}")
 
 
 def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[Trained]]:
@@ -186,7 +186,7 @@ def interval_of(effect: Effect) -> str:
 def draw_cell(axes: plt.Axes, column: int, row: int, effect: Effect) -> None:
     """The share that is lost, with its interval; in colour if the interval leaves out 0."""
     lost = share(effect, effect.difference)
-    color, weight = GREY, "normal"
+    color, weight = plot.GREY, "normal"
     if effect.certain and not math.isnan(lost):
         background = COLORS(Normalize(-1, 1)(lost))
         corner = (column - 0.5, row - 0.5)
@@ -266,9 +266,9 @@ def effects_in(out: Path) -> dict[str, list[Effect]]:
 
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if args.out.exists() and not args.out.is_dir():
-        run_folders.fail(f"--out: {args.out} is not a folder")
+        fail(f"--out: {args.out} is not a folder")
     script = script_in(args.runs_dir)
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]
@@ -276,9 +276,7 @@ def main() -> int:
     warn_of_unlike_runs(found)
     env_ids = [env_id for variant, env_id in found if variant == BASELINE]
     if not env_ids:
-        run_folders.fail(
-            f"--runs-dir: no finished run of the script as it is in {args.runs_dir}/{BASELINE}"
-        )
+        fail(f"--runs-dir: no finished run of the script as it is in {args.runs_dir}/{BASELINE}")
     effects = [
         effect_of(one.tag, env_id, found.get((one.name, env_id), []), found[BASELINE, env_id])
         for one in trained

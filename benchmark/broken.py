@@ -43,9 +43,9 @@ import numpy as np
 import plot
 import run
 import tyro
-from console import Signals
+from console import Signals, fail
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from run_folders import RETURN, fail, short_number
+from run_folders import RETURN, short_number
 from tasks import Task, find_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -16,7 +16,7 @@
 """Did an edit help? Two or more folders of runs: a sentence, a table, a picture.
 
     uv run benchmark/compare.py before=runs/before after=runs/after
-    uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out docs/results
+    uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out results/cleanrl
 
 Each group is compared with the first one. A group is a folder with the runs of one script and one
 set of flags, ours or another program's TensorBoard runs; the names of run folders are
@@ -36,6 +36,7 @@ from typing import Any, Literal
 import numpy as np
 import plot
 import tyro
+from console import fail, seeds, warn
 from plot import plt
 from rliable import library, metrics
 from run_folders import (
@@ -43,7 +44,6 @@ from run_folders import (
     RETURN,
     WINDOW,
     Run,
-    fail,
     find_runs,
     mean_and_std,
     read_other_runs,
@@ -51,7 +51,6 @@ from run_folders import (
     remarks_on_settings,
     runs_by_env,
     short_number,
-    warn,
 )
 from scipy import stats
 
@@ -696,8 +695,7 @@ def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list
     for name, of in scores.raw.items():
         cells = ["-", "", "", ""]
         if env_id in of:
-            count = f"{len(of[env_id])} seed{'s' if len(of[env_id]) > 1 else ''}"
-            cells[0] = f"{mean_and_std(of[env_id])} ({count})"
+            cells[0] = f"{mean_and_std(of[env_id])} ({seeds(len(of[env_id]))})"
         for comparison in comparisons:
             if comparison.group == name and env_id in comparison.by_env:
                 found = comparison.by_env[env_id]
@@ -956,7 +954,7 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
 
 def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if args.out.exists() and not args.out.is_dir():
         fail(f"--out: {args.out} is not a folder")
     groups = read_groups(args)

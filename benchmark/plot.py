@@ -13,7 +13,7 @@
 # ///
 """Learning curves and a score table from the folders of finished runs.
 
-    uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out docs/results --name ppo
+    uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out results --name ppo
     uv run benchmark/plot.py --runs-dir runs --beside CleanRL=~/cleanrl/runs
 
 Writes ppo.png (curves over steps and over minutes), ppo.csv (their points), ppo_scores.csv (a line
@@ -36,6 +36,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
+from console import fail, seeds
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -47,11 +48,9 @@ from run_folders import (
     Axis,
     Provenance,
     Run,
-    fail,
     mean_and_std,
     read_other_runs,
     read_runs,
-    seeds,
     short_number,
     value_at,
 )
@@ -362,7 +361,7 @@ def draw(results: Results, path: Path) -> None:
             if column == 0:
                 axes.set_ylabel(f"{results.what}, rolling mean\nof the last {WINDOW} episodes")
         fontsize = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into others
-        pair[0].set_title(f"{env_id}\n{seeds(group)}", fontweight="bold", fontsize=fontsize)
+        pair[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
     add_legend(figure, legend_entries(results), max(columns, 2))
     save(figure, path)
 
@@ -414,12 +413,12 @@ def table_row(results: Results, env_id: str) -> str:
     """The line of an environment: scores of ours, of other programs and published ones."""
     group = results.by_env[env_id]
     steps = mean_steps(group)
-    cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds(group)})"]
+    cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds(len(group))})"]
     for program in results.beside:
         runs = program.by_env.get(env_id, [])
         if runs:
             scores = mean_and_std(run.score_after(steps) for run in runs)
-            cells.append(f"{scores} ({seeds(runs)})")
+            cells.append(f"{scores} ({seeds(len(runs))})")
         else:
             cells.append("-")
     for source in results.sources:
@@ -499,7 +498,7 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
 
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if not args.runs_dir.is_dir():
         fail(f"--runs-dir: there is no folder {args.runs_dir}")
     if args.out.exists() and not args.out.is_dir():

@@ -7,14 +7,14 @@ import hashlib
 import json
 import re
 import shlex
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from console import fail, warn
 from tasks import OWN_FLAGS, diverged, log_of, without_flags
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -102,17 +102,6 @@ class Run:
         """Rolling mean of the scores at points of an axis, (points,) -> (points,)."""
         x = self.steps if over == "steps" else self.minutes
         return value_at(grid, x, rolling_mean(self.scores))
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-def warn(message: str) -> None:
-    """Tell the user what is left out or odd."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def read_part(path: Path, metric: str, events: Events) -> None:
@@ -377,8 +366,3 @@ def short_number(x: float) -> str:
         if x >= 0.9995 * size:
             return f"{x / size:.3g}{letter}"
     return f"{x:.3g}"
-
-
-def seeds(runs: list[Run]) -> str:
-    """How many runs there are: '1 seed', '3 seeds'."""
-    return f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"

@@ -281,7 +281,10 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
     assert list(fake.folder.iterdir()) == [fake.path], "nothing is created"
 
 
-@pytest.mark.parametrize("name", ["charts", "rerun", "run", "speed", "tune"])
+@pytest.mark.parametrize(
+    "name",
+    ["ablation", "ablation_plot", "charts", "compare", "plot", "rerun", "run", "speed", "tune"],
+)
 def test_help_has_an_example_and_the_exit_codes(name):
     shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
     assert f"uv run benchmark/{name}.py" in shown and "Exit codes: 0 " in shown
