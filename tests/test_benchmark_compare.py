@@ -419,6 +419,24 @@ def test_runs_of_several_seeds_at_once_are_no_seed(tmp_path, capsys):
     assert "one curve for all its seeds" in capsys.readouterr().err
 
 
+def test_runs_of_a_group_with_unlike_flags_are_told(tmp_path):
+    """The second one has a flag that the first one lacks."""
+    folder = make_group(tmp_path, {"X-v0": [1.0, 2.0]})
+    run = next(folder.glob("*__2__*"))
+    facts = json.loads((run / "args.json").read_text())
+    facts["args"]["new"] = True
+    (run / "args.json").write_text(json.dumps(facts))
+    assert "The runs of X-v0 differ in new." in compare.read_group("A", folder, None).remarks
+
+
+@pytest.mark.parametrize(("seeds", "told"), [(9, True), (10, False)])
+def test_few_seeds_are_told_with_what_the_intervals_take_for_granted(seeds, told):
+    scores = [float(seed) for seed in range(seeds)]
+    lines = compare.explain(results_of(A={"X-v0": scores}, B={"X-v0": scores}).scores)
+    explained = "about normally distributed. A rare run that" in " ".join(lines)
+    assert explained == told
+
+
 def test_flags_are_compared_within_an_environment(tmp_path):
     """An environment's own flags are no difference; a flag that only the baseline has is one."""
     groups = []
