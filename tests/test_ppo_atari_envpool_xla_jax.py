@@ -29,6 +29,7 @@ from helpers.jax_command_line import (  # noqa: E402
     played,
     state_of,
 )
+from helpers.random_keys import Keys  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 LOOP, SCAN = "ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"
@@ -392,6 +393,18 @@ def test_rows_are_paired_and_reset_steps_left_out(
                     wanted += args.gamma * values[first + 1, env]
                     wanted += args.gamma * args.gae_lambda * advantages[first + 1, env]
                 assert advantages[first, env] == pytest.approx(wanted, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.slow("JAX compiles")
+@both
+def test_no_key_is_of_weights_and_of_an_iteration(
+    script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    keys = Keys()
+    keys.spy_on_weights(monkeypatch, script.nnx)
+    keys.spy(monkeypatch, script, "update_ppo", 2)
+    train(script, tmp_path, **TINY, total_timesteps=60)
+    keys.assert_distinct({"weights", "update_ppo"})
 
 
 @pytest.mark.slow("JAX compiles")
