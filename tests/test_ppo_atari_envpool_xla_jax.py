@@ -446,7 +446,8 @@ def test_learning_rate_is_annealed_as_in_torch(script: ModuleType, watched: None
 def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: Path):
     flags = TINY | {"num_minibatches": 1, "update_epochs": 1, "learning_rate": 0.1}
     train(script, tmp_path, **flags, total_timesteps=20, seed=5)
-    before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(5)))()
+    weights_key, _ = jax.random.split(jax.random.key(5))
+    before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(weights_key)))()
     state = state_of(tmp_path)
     for name, array in script.named(before).items():
         gradient = state["moments"][f"mu.{name}"] / 0.1
