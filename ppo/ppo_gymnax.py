@@ -404,7 +404,7 @@ def shuffle(key: Array, rows: int) -> Array:  # (rows,)
 
     Random numbers whose last bits are the row's number are sorted: one array instead of pairs. Of
     32 bits those that the number does not need are random. Rows that share them keep their order:
-    hardly any of 512 rows, 64 pairs of 8,192, most of a million.
+    hardly any of 512 rows, 64 pairs of 8,192, all of a million, which is then less of a shuffle.
     """
     numbers = jnp.arange(rows, dtype=jnp.uint32)
     last_bits = jnp.uint32(2 ** (rows - 1).bit_length() - 1)  # ones, as many as numbers need
@@ -532,8 +532,8 @@ def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
 
     state, obs = jax.vmap(first_episodes)(seeds)
     now = {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
-    # Mean return and length of the episodes in the last call that had any; NaN: none has ended yet.
-    return {**now, "means": jnp.full((args.num_seeds, 2), jnp.nan)}
+    now["means"] = jnp.full((args.num_seeds, 2), jnp.nan)  # for log_seeds: no episode has ended yet
+    return now
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
@@ -597,17 +597,18 @@ def log_seeds(run: Any, before: Array, episodes: dict[str, np.ndarray], step: in
     for number, (over, score, length) in enumerate(of_seeds):
         if over.any():
             means[number] = score[over].mean(), length[over].mean()
-    count = episodes["over"].sum()
-    if count and not np.isnan(means).any():
+    new_returns = episodes["score"][episodes["over"]]
+    if len(new_returns) and not np.isnan(means).any():
         returns, lengths = means.T
         point = {
             "charts/episodic_return": returns.mean(),
             "charts/episodic_length": lengths.mean(),
             "charts/episodic_return_min": returns.min(),
             "charts/episodic_return_max": returns.max(),
-            "charts/episodes": count,
+            "charts/episodes": len(new_returns),
         }
         run.write(point, step)
+        run.write_histogram("charts/episodic_returns", new_returns, step)
         run.recent = means.tolist()  # the terminal shows their mean
     return jnp.array(means)
 

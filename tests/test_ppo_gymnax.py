@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import Run, load_script, train
+from helpers.in_process import Run, events, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
@@ -495,6 +495,8 @@ def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
         shown.append(run.progress.postfix)
     run.writer.close()
     points = Run(script, run.args, tmp_path).scalars()
+    histograms = events(tmp_path).Histograms("charts/episodic_returns")
+    assert [(x.step, x.histogram_value.sum) for x in histograms] == [(200, 30.0), (400, 160.0)]
     assert points["charts/episodic_return"] == [(200, 22.5), (400, 50.0)]
     assert points["charts/episodic_length"] == [(200, 23.5), (400, 51.0)]
     assert points["charts/episodic_return_min"] == [(200, 15.0), (400, 40.0)]
