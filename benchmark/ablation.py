@@ -26,6 +26,7 @@ from pathlib import Path
 
 import run
 import tyro
+from console import Signals
 from tasks import Task, diverged, find_run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
@@ -139,10 +140,11 @@ def main() -> int:
     run.note_other_scripts(tasks)
     for task in (task for task in tasks if has_diverged(task)):
         print(f"diverged {task.name}: {task.log}")
-    exit_code = run.launch([task for task in tasks if not has_diverged(task)], args)
+    signals = Signals()
+    exit_code = run.launch([task for task in tasks if not has_diverged(task)], args, signals)
     if all(find_run(task)[1] or has_diverged(task) for task in tasks):
         exit_code = 0
-    return exit_code or run.close(closing)
+    return exit_code or run.close(closing, signals)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ import numpy as np
 import plot
 import run
 import tyro
+from console import Signals
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from run_folders import RETURN, fail, short_number
 from tasks import Task, find_run
@@ -303,7 +304,9 @@ def main() -> int:
         except ValueError as error:
             fail(str(error))
         run.note_other_scripts(tasks)
-        exit_code = run.run_locally(tasks, args.workers)
+        signals = Signals()
+        exit_code = run.run_locally(tasks, args.workers, signals)
+        signals.release()
         for task in tasks:
             folder, finished = find_run(task)
             if folder is not None and finished:

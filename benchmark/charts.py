@@ -9,17 +9,19 @@
     uv run benchmark/charts.py                                  those in docs/results/
     uv run benchmark/charts.py --results results
 
-speed*.csv become a bar chart each, and speeds.svg has all of them; solved*.csv become solved.svg,
-and scaling.csv becomes scaling.svg. Exit codes: 0 done, 2 bad input.
+speed*.csv become a bar chart each, and speeds.svg has all of them; a table with nothing beside the
+script is left out. solved*.csv become solved.svg, and scaling.csv becomes scaling.svg. Exit codes:
+0 done, 2 bad input.
 """
 
 import csv
 import statistics
-import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import matplotlib
 
@@ -27,6 +29,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import speed
 import tyro
+from console import fail, warn
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 BLUE, PALE_BLUE, GREY = "#1f6fb4", "#7fb2dd", "#9ca3af"
@@ -61,10 +64,22 @@ class Bar:
     color: str
 
 
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Fail, with the name of the file, if what is read there is not what was expected."""
+    try:
+        yield
+    except (KeyError, ValueError, IndexError) as error:
+        fail(f"--results: {path} is not what speed.py or scaling.py writes: {error!r}")
+
+
+def distinct(titles: dict[Path, str]) -> dict[Path, str]:
+    """The titles of files; those that several have, with the name of the file."""
+    count = Counter(titles.values())
+    return {
+        path: title if count[title] == 1 else f"{title}, {path.name}"
+        for path, title in titles.items()
+    }
 
 
 def save(figure: plt.Figure, path: Path) -> Path:
@@ -106,14 +121,18 @@ def bar_chart(groups: dict[str, list[Bar]], path: Path, caption: str) -> Path:
 
 
 def speed_bars(cells: speed.Cells) -> list[Bar]:
-    """Each contender's speed as a multiple of the first peer's. ValueError if there is no peer.
+    """Each contender's speed as a multiple of the first peer's; nothing if there is no peer.
 
-    Ours are the medians of the rounds' ratios, and so are the other peers', by way of ours.
+    Ours are the medians of the rounds' ratios, and so are the other peers', by way of ours. Raises
+    ValueError or KeyError if it is no table of speeds.
     """
-    ours = [name for name, row in cells.items() if len(row) == 2]  # no column of ratios
-    peers = [name for name in cells if name not in ours]
-    if not ours or not peers:
-        raise ValueError("a table of ours beside a peer is needed")
+    measured = {speed.SPEED, speed.MEMORY}
+    ours = [name for name, row in cells.items() if row.keys() == measured]
+    peers = [name for name, row in cells.items() if row.keys() > measured]  # and ratios
+    if not ours or len(ours) + len(peers) < len(cells):
+        raise ValueError("no row of a script's speed and memory")
+    if not peers:
+        return []
     reference = cells[peers[0]]
     columns = [column for column in reference if column not in (speed.SPEED, speed.MEMORY)]
     times = [reference[column].median for column in columns]
@@ -130,23 +149,31 @@ def speed_bars(cells: speed.Cells) -> list[Bar]:
 
 def draw_speeds(folder: Path) -> list[Path]:
     """A chart of each table of speeds, and one of all."""
-    groups = {}
+    tables: dict[Path, list[Bar]] = {}
+    peers = []  # that are 1
     drawn = []
     for path in sorted(folder.glob("speed*.csv")):
-        cells = speed.read_summary(path)
-        title = next(iter(cells))
-        groups[title] = speed_bars(cells)
-        peer = next(bar.name for bar in groups[title] if bar.color == GREY)
+        with reading(path):
+            bars = speed_bars(speed.read_summary(path))
+        if not bars:
+            warn(f"{path} is left out: nothing is beside the script")
+            continue
+        tables[path] = bars
+        script = bars[0].name
+        peer = next(bar.name for bar in bars if bar.color == GREY)
+        peers.append(peer.removesuffix(script).strip())  # CleanRL's is called "CleanRL ppo.py"
         caption = f"steps per second; {peer}: 1"
-        drawn.append(bar_chart({title: groups[title]}, path.with_suffix(".svg"), caption))
-    if groups:
-        caption = "steps per second; CleanRL's script of the same name: 1"
+        drawn.append(bar_chart({script: bars}, path.with_suffix(".svg"), caption))
+    if tables:
+        titles = distinct({path: bars[0].name for path, bars in tables.items()})
+        groups = {titles[path]: bars for path, bars in tables.items()}
+        caption = f"steps per second; {' or '.join(dict.fromkeys(peers))}: 1"
         drawn.append(bar_chart(groups, folder / "speeds.svg", caption))
     return drawn
 
 
 def race_bars(rows: list[dict[str, str]]) -> list[Bar]:
-    """Each contender's median time until the score; of one that never reached it, until its end."""
+    """Each contender's median processor time until it was stopped at the score, or at its end."""
     by_name: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         by_name[row["contender"]].append(row)
@@ -172,11 +199,15 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 def draw_races(folder: Path) -> list[Path]:
     """One chart of all tasks that were trained until a score."""
-    groups = {}
+    titles = {}
+    races = {}
     for path in sorted(folder.glob("solved*.csv")):
-        rows = read_rows(path)
-        groups[f"{rows[0]['task']} at {float(rows[0]['score']):g}"] = race_bars(rows)
-    caption = "processor seconds from the start until the mean return of 100 episodes was so high"
+        with reading(path):
+            rows = read_rows(path)
+            titles[path] = f"{rows[0]['task']} at {float(rows[0]['score']):g}"
+            races[path] = race_bars(rows)
+    groups = {title: races[path] for path, title in distinct(titles).items()}
+    caption = "processor seconds of the whole run, stopped at this mean return of 100 episodes"
     return [bar_chart(groups, folder / "solved.svg", caption)] if groups else []
 
 
@@ -208,7 +239,12 @@ def draw_scaling(folder: Path) -> list[Path]:
     path = folder / "scaling.csv"
     if not path.exists():
         return []
-    rows = read_rows(path)
+    with reading(path):
+        return [draw_lines(read_rows(path), path.with_suffix(".svg"))]
+
+
+def draw_lines(rows: list[dict[str, str]], path: Path) -> Path:
+    """A picture with a column for each knob; returns its path."""
     knobs = list(dict.fromkeys(row["knob"] for row in rows))
     labels = {"steps_per_second": "steps per second", "memory_mib": "peak memory, MiB"}
     size = (3.4 * len(knobs), 5.4)
@@ -223,21 +259,18 @@ def draw_scaling(folder: Path) -> list[Path]:
         grid[-1, column].set_xlabel(KNOBS[knob])
     for line, label in enumerate(labels.values()):
         grid[line, 0].set_ylabel(label)
-    return [save(figure, path.with_suffix(".svg"))]
+    return save(figure, path)
 
 
 def main() -> int:
     """Draws all that there are numbers for; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if not args.results.is_dir():
         fail(f"--results: there is no folder {args.results}")
     plt.rcParams.update(LOOK)
-    try:
-        drawn = [*draw_speeds(args.results), *draw_races(args.results), *draw_scaling(args.results)]
-    except (KeyError, ValueError, IndexError) as error:
-        fail(f"--results: a file in {args.results} is not what speed.py writes: {error}")
+    drawn = [*draw_speeds(args.results), *draw_races(args.results), *draw_scaling(args.results)]
     if not drawn:
-        fail(f"--results: no file of speed.py or scaling.py in {args.results}")
+        fail(f"--results: nothing of speed.py or scaling.py to draw in {args.results}")
     for path in drawn:
         print(path)
     return 0

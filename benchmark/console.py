@@ -1,15 +1,17 @@
-"""What the runner of benchmarks tells its user, and the signals that the user gives it.
+"""What the programs of benchmarks tell their user, and the signals that the user gives them.
 
-Part of run.py, for runs on this machine and for those in SLURM.
+Part of run.py and others; the progress is that of runs on this machine and of those in SLURM.
 """
 
+import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
 from tasks import Result, Task
 
@@ -17,6 +19,23 @@ TAIL_LINES = 20  # of a failed run's log
 TAIL_BYTES = 16_384  # that are read for them
 REDRAW = 0.5  # seconds between two pictures of the progress on a terminal
 PRINT = 60.0  # seconds between two lines of progress elsewhere
+ANSWER = 0.1  # seconds until a signal is passed on
+
+
+def fail(message: str) -> NoReturn:
+    """End with one line and exit code 2: the input is wrong."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def warn(message: str) -> None:
+    """Tell the user what is left out or odd."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def seeds(count: int) -> str:
+    """How many runs there are: '1 seed', '3 seeds'."""
+    return f"{count} seed{'s' if count > 1 else ''}"
 
 
 def last_output(log: Path) -> list[str]:
@@ -138,10 +157,17 @@ class Signals:
     def __init__(self) -> None:
         self.received: list[int] = []
         self.answered = 0
+        self.before: dict[int, Any] = {}  # the handlers that these took the place of
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             signum = getattr(signal, name, None)
             if signum and not (name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN):
+                self.before[signum] = signal.getsignal(signum)
                 signal.signal(signum, lambda number, _frame: self.received.append(number))
+
+    def release(self) -> None:
+        """From now on signals do what they did before."""
+        for signum, handler in self.before.items():
+            signal.signal(signum, handler)
 
     def demand(self) -> Literal["save", "kill"] | None:
         """What is to be done now: `save` once, `kill` after that, None without a new signal."""
@@ -149,3 +175,25 @@ class Signals:
         if self.answered == before:
             return None
         return "kill" if before else "save"
+
+    def run(self, command: list[str] | str) -> int:
+        """Run a command to its end and pass on the signals that come meanwhile.
+
+        command: its words, or a text for the shell. Returns its exit code, which is 128 + n if
+        signal n has ended it.
+        """
+        send = getattr(os, "killpg", os.kill)  # on Windows there are no groups
+        # In a session of its own: the terminal's Ctrl-C reaches it through here, once.
+        in_shell = isinstance(command, str)
+        process = subprocess.Popen(command, shell=in_shell, start_new_session=True)
+        passed_on = len(self.received)
+        while True:
+            try:
+                exit_code = process.wait(timeout=ANSWER)
+            except subprocess.TimeoutExpired:
+                new = self.received[passed_on:]
+                passed_on += len(new)
+                for signum in new:
+                    send(process.pid, signum)
+            else:
+                return exit_code if exit_code >= 0 else 128 - exit_code

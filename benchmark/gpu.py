@@ -641,11 +641,6 @@ def check_args(args: Args) -> None:
         fail("--steps, --minutes, --limit, --workers and --envs must be above 0")
 
 
-def interrupted(signum: int, _frame: object) -> NoReturn:
-    """SIGTERM ends the program as Ctrl-C does: with all that it has started."""
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Runs one part and writes its table; the exit code."""
     args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
@@ -656,7 +651,8 @@ def main() -> int:
     minutes = args.minutes or (9 if machine.gpus else math.inf)
     longest = args.limit or (180 if machine.gpus else 900)
     end = time.monotonic() + 60 * minutes
-    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGINT, speed.interrupted)
+    signal.signal(signal.SIGTERM, speed.interrupted)
 
     def limit() -> float:
         return min(longest, end - time.monotonic())
@@ -666,9 +662,9 @@ def main() -> int:
     part = check if args.part == "check" else measure
     try:
         rows = part(left, args, machine, limit)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("stopped; no table was written", file=sys.stderr)
-        return 130
+        return 128 + stop.args[0]
     if not rows:
         rows = [Row("all", "FAILED", "nothing was run")]
     rows += [Row(name, "skipped", f"skipped: {lack}") for name, lack in skipped.items()]

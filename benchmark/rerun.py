@@ -21,14 +21,14 @@ import csv
 import hashlib
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tyro
-from run_folders import HASH_DIGITS, Provenance, Run, fail, mean_and_std, read_runs
+from console import Signals, fail, seeds
+from run_folders import HASH_DIGITS, Provenance, Run, mean_and_std, read_runs
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +158,7 @@ def judge(published: np.ndarray, ours: np.ndarray) -> Verdict:
 
 def describe(scores: np.ndarray) -> str:
     """'500.00 ± 0.00 (3 seeds)'."""
-    return f"{mean_and_std(scores)} ({len(scores)} seed{'s' if len(scores) > 1 else ''})"
+    return f"{mean_and_std(scores)} ({seeds(len(scores))})"
 
 
 def sentence(name: str, row: Row, ours: np.ndarray) -> str:
@@ -204,13 +204,15 @@ def check(args: Args, row: Row) -> None:
 
 def main() -> int:
     """Run the row again and compare; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     row = read_row(args.results, args.row)
     check(args, row)
     # An edited script starts afresh, elsewhere.
     digest = script_hash(args.scripts / row.script)
     runs_dir = args.runs_dir / f"{args.row.replace('/', '-')}-{digest}"
-    exit_code = subprocess.run(runner_command(args, row, runs_dir)).returncode
+    signals = Signals()
+    exit_code = signals.run(runner_command(args, row, runs_dir))
+    signals.release()
     if exit_code or args.dry_run:
         return exit_code
     by_env, _ = read_runs(runs_dir)

@@ -7,7 +7,7 @@
 """Run one training script on several environments and seeds.
 
     uv run benchmark/run.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --workers 2
-    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py" \
+    uv run benchmark/run.py --command "uv run ppo/ppo_atari.py" \\
         --env-ids PongNoFrameskip-v4 --workers 16 --launcher slurm --partition gpu --gpus 1 --cpus 4
 
 Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The same call again does
@@ -23,19 +23,16 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import tyro
-from console import Progress, Signals
-from tasks import Children, Result, Task, find_run, next_command, run_task
-
-OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # appended to the command here
+from console import Progress, Signals, fail
+from tasks import OWN_FLAGS, Children, Result, Task, find_run, next_command, run_task
 
 
 @dataclass
@@ -55,12 +52,6 @@ class Args:
     gpus: int = 0  # of a job of SLURM
     cpus: int = 1  # of a job of SLURM
     hours: float = 24.0  # time limit of a job of SLURM; a longer run goes on in another one
-
-
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def split_words(flag: str, text: str) -> list[str]:
@@ -132,9 +123,8 @@ def outcome(future: Future[Result]) -> Result:
     return future.result()
 
 
-def run_locally(tasks: list[Task], workers: int) -> int:
+def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
     """Run the tasks on this machine, `workers` at a time; returns the exit code."""
-    signals = Signals()
     progress = Progress(tasks)
     children = Children()
 
@@ -162,7 +152,7 @@ def run_locally(tasks: list[Task], workers: int) -> int:
     return progress.conclude(signals.received)
 
 
-def run_in_slurm(tasks: list[Task], args: Args) -> int:
+def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Run the tasks as jobs of SLURM, `workers` at a time; returns the exit code."""
     import slurm  # with submitit, which other runs need not wait for
 
@@ -174,7 +164,7 @@ def run_in_slurm(tasks: list[Task], args: Args) -> int:
         jobs=args.workers,
     )
     try:
-        return slurm.run_in_slurm(tasks, resources, args.runs_dir)
+        return slurm.run_in_slurm(tasks, resources, args.runs_dir, signals)
     except slurm.Refused as error:
         fail(f"sbatch: {error}")
 
@@ -196,11 +186,16 @@ def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     return commands
 
 
-def close(commands: list[str]) -> int:
-    """Run the closing commands, up to the first one that fails; returns the exit code."""
+def close(commands: list[str], signals: Signals) -> int:
+    """Run the closing commands, until one fails or a signal comes; returns the exit code."""
     for command in commands:
-        print(f"$ {command}", flush=True)
-        exit_code = subprocess.run(command, shell=True).returncode
+        exit_code = 0
+        if not signals.received:
+            print(f"$ {command}", flush=True)
+            exit_code = signals.run(command)
+        if signals.received:
+            print("the same command again goes on from here", flush=True)
+            return 128 + signals.received[0]
         if exit_code:
             print(f"FAILED   {command}: exit code {exit_code}", file=sys.stderr)
             return 1
@@ -264,16 +259,16 @@ def note_other_scripts(tasks: list[Task]) -> None:
             print(f"note: {folder} was made by a different {copy.name}", file=sys.stderr)
 
 
-def launch(tasks: list[Task], args: Args) -> int:
+def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Bring the tasks to their end where --launcher says; returns the exit code."""
     if args.launcher == "slurm":
-        return run_in_slurm(tasks, args)
-    return run_locally(tasks, args.workers)
+        return run_in_slurm(tasks, args, signals)
+    return run_locally(tasks, args.workers, signals)
 
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     check(args)
     tasks = expand(args)
     note_other_scripts(tasks)
@@ -281,7 +276,8 @@ def main() -> int:
     if args.dry_run:
         show(tasks, closing)
         return 0
-    return launch(tasks, args) or close(closing)
+    signals = Signals()
+    return launch(tasks, args, signals) or close(closing, signals)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
-from tasks import without_flags
+from tasks import OWN_FLAGS, without_flags
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -27,7 +27,6 @@ EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is 
 METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
-OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
 Axis = Literal["steps", "minutes"]
 
@@ -152,17 +151,42 @@ def read_events(folder: Path, metric: str = RETURN) -> Events:
     return events
 
 
+def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """Folder and args.json of a run's start, then those of each time that it was resumed."""
+    parts = [(folder, facts)]
+    for file in folder.glob("resumed_at_*/args.json"):
+        parts.append((file.parent, json.loads(file.read_text())))
+    return sorted(parts, key=lambda part: int(part[0].name.partition("resumed_at_")[2] or 0))
+
+
+def in_turn(texts: Iterable[str]) -> str:
+    """The different ones among the texts, in their order; usually there is only one."""
+    return " then ".join(dict.fromkeys(texts))
+
+
+def hash_of(script: Path) -> str:
+    """First digits of the SHA-256 of a script; empty if there is none."""
+    if not script.is_file():
+        return ""
+    return hashlib.sha256(script.read_bytes()).hexdigest()[:HASH_DIGITS]
+
+
 def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
-    """How the run in a folder with the given args.json was made."""
-    script = folder / facts["script"]
-    digest = hashlib.sha256(script.read_bytes()).hexdigest() if script.is_file() else ""
-    versions = [f"{name} {text.split()[0]}" for name, text in facts["versions"].items()]
+    """How the run in a folder with the given args.json was made, all of its parts."""
+    parts = parts_of(folder, facts)
+    versions = []
+    flags = [without_flags(facts.get("argv", []), OWN_FLAGS)]
+    for _, part in parts:
+        versions.append(" ".join(f"{name} {v.split()[0]}" for name, v in part["versions"].items()))
+        more = without_flags(part.get("argv", []), OWN_FLAGS)
+        if more and more not in flags:
+            flags.append(more)  # given when it was resumed; later ones count
     return Provenance(
-        script_hash=digest[:HASH_DIGITS],
-        flags=shlex.join(without_flags(facts.get("argv", []), OWN_FLAGS)),
+        script_hash=in_turn(hash_of(where / part["script"]) for where, part in parts),
+        flags=shlex.join(word for words in flags for word in words),
         processes=int(facts.get("processes", 1)),
-        versions=" ".join(versions),
-        hardware=facts.get("hardware", ""),
+        versions=in_turn(versions),
+        hardware=in_turn(part.get("hardware", "") for _, part in parts),
     )
 
 
@@ -170,12 +194,13 @@ def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> 
     """The run in a folder with the given args.json; its scores are the metric, or the script's."""
     events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
     steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
+    last_facts = parts_of(folder, facts)[-1][1]
     return Run(
         folder=folder,
         script=facts["script"],
         env_id=facts["args"]["env_id"],
         seed=facts["args"]["seed"],
-        settings={k: v for k, v in facts["args"].items() if k not in IGNORED_SETTINGS},
+        settings={k: v for k, v in last_facts["args"].items() if k not in IGNORED_SETTINGS},
         provenance=read_provenance(folder, facts),
         steps=steps,
         minutes=minutes,

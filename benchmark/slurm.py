@@ -191,9 +191,8 @@ def wait_for(jobs: dict[Task, Any], stop: Path, signals: Signals, progress: Prog
         progress.draw(queue.running(jobs))
 
 
-def run_in_slurm(tasks: list[Task], resources: Resources, runs_dir: Path) -> int:
+def run_in_slurm(tasks: list[Task], resources: Resources, runs_dir: Path, signals: Signals) -> int:
     """Submit the tasks as an array and wait for it; returns the exit code. Raises Refused."""
-    signals = Signals()
     progress = Progress(tasks)
     todo = []
     for task in tasks:

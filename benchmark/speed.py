@@ -24,7 +24,8 @@ given.
 With --until it is the time from the start of the process, imports and compiling included, until the
 mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,
 and each has the hyperparameters and number of steps that it comes with; SB3, which comes without
-steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input.
+steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input, 130 and 143 when
+stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
@@ -47,6 +48,7 @@ from typing import NamedTuple, NoReturn
 
 import solved
 import tyro
+from console import fail
 
 HERE = Path(__file__).resolve().parent
 PPO = HERE.parent / "ppo"
@@ -163,12 +165,6 @@ class Race:
         return f"{reached}{self.seconds:,.0f} s ({work}), {self.steps / 1000:,.0f}k steps"
 
 
-def fail(message: str) -> NoReturn:
-    """End with one line and exit code 2: the input is wrong."""
-    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def interpreter(given: Path) -> str:
     """The path of an interpreter that the user has named; runs have another working directory."""
     found = shutil.which(given.expanduser())
@@ -273,6 +269,11 @@ def contenders(args: Args) -> list[Contender]:
     return listed
 
 
+def interrupted(signum: int, _frame: object) -> NoReturn:
+    """Ends the program with all that it has started; the handler of Ctrl-C and SIGTERM."""
+    raise KeyboardInterrupt(signum)
+
+
 def signal_group(group: int, signum: int) -> None:
     """Send a signal to all processes of a group, if there are any left."""
     with contextlib.suppress(ProcessLookupError):
@@ -322,7 +323,7 @@ def run_command(
         try:
             _, status, usage = os.wait4(process.pid, 0)  # its own peak, and that of its children
             process.returncode = os.waitstatus_to_exitcode(status)
-        finally:  # also after Ctrl-C, which reaches this process only
+        finally:  # also after Ctrl-C and SIGTERM, which reach this process only
             ended.set()
             RUNNING.discard(process.pid)
             signal_group(process.pid, signal.SIGKILL)
@@ -594,9 +595,9 @@ def compare_races(args: Args, listed: list[Contender], own: int) -> str:
     return shown
 
 
-def main() -> None:
-    """Measure all contenders in turn and print the table."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+def main() -> int:
+    """Measure all contenders in turn and print the table; returns the exit code."""
+    args = tyro.cli(Args, description=__doc__)
     if args.rounds < 1 or (args.steps is not None and args.steps < 5_000):
         fail("--rounds must be at least 1 and --steps at least 5000")
     if args.out is not None and not args.out.absolute().parent.is_dir():
@@ -604,8 +605,15 @@ def main() -> None:
     listed = contenders(args)
     own = len(variants(PPO / args.script))
     compare = compare_speeds if args.until is None else compare_races
-    print(f"\n{compare(args, listed, own)}")
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        print(f"\n{compare(args, listed, own)}")
+    except KeyboardInterrupt as stop:
+        print("stopped", file=sys.stderr)
+        return 128 + stop.args[0]
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -23,9 +23,9 @@ try:
 except ImportError:  # Windows: nothing then guards a run against a second runner
     fcntl = None  # type: ignore[assignment]
 
+OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
-
-
+OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # each run has of its own
 BUSY = "another process is already running this task"  # why a task could not be started
 
 
@@ -88,23 +88,37 @@ def process_count(command: Sequence[str]) -> int | None:
     return math.prod(map(int, counts)) if all(map(str.isdigit, counts)) else None
 
 
-def is_run_of(task: Task, facts: dict[str, Any]) -> bool:
-    """Whether the run with these facts, its args.json, does what the task is to do."""
+def is_run_of(task: Task, folder: Path) -> bool:
+    """Whether the run in a folder does what the task is to do.
+
+    Raises OSError, ValueError, KeyError or TypeError if it is no run.
+    """
+    facts = json.loads((folder / "args.json").read_text())
     same_script = facts["script"] == task.script.name
     same_flags = settings(facts["argv"]) == settings(task.argv)
     same_count = process_count(task.command) in (None, int(facts.get("processes", 1)))
-    return same_script and same_flags and same_count
+    return same_script and same_flags and same_count and not resumed_with_others(task, folder)
+
+
+def resumed_with_others(task: Task, folder: Path) -> bool:
+    """Whether somebody has resumed the run with flags that are not the task's."""
+    its_flags = without_flags(task.argv, OWN_FLAGS)
+    for file in folder.glob("resumed_at_*/args.json"):
+        given = without_flags(json.loads(file.read_text())["argv"], OWN_FLAGS)
+        if given not in ([], its_flags):
+            return True
+    return False
 
 
 def find_run(task: Task) -> tuple[Path | None, bool]:
     """The task's run folder and whether it is finished; (None, False) if it has to start afresh."""
     found: list[tuple[bool, str, Path]] = []
     for args_file in task.runs_dir.glob("*/args.json"):
+        folder = args_file.parent
         try:
-            same = is_run_of(task, json.loads(args_file.read_text()))
+            same = is_run_of(task, folder)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # the run was killed while it was being created, or this is no run of ours
-        folder = args_file.parent
         finished = (folder / "agent.pt").exists()
         if same and (finished or (folder / "checkpoint.pt").exists()):
             found.append((finished, folder.name, folder))

@@ -56,13 +56,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import intervals
 import numpy as np
 import optuna
 import plot
 import run
 import run_folders
 import tyro
-from console import Progress, Signals, clock, last_output
+from console import Progress, Signals, clock, fail, last_output
 from matplotlib.ticker import LogLocator, NullFormatter
 from optuna.distributions import (
     BaseDistribution,
@@ -71,14 +72,12 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import FrozenTrial, TrialState
-from run import OWN_FLAGS, fail
-from scipy import stats
-from tasks import BUSY, Children, Result, Task, find_run, lock_log, run_task
+from tasks import BUSY, OWN_FLAGS, Children, Result, Task, find_run, lock_log, run_task
 
 PLACES = 10  # of each run, at which trials are compared
 WARM_UP = 2  # places at the beginning of a trial: too early to tell
 STARTUP = 5  # finished trials before one may end early
-DRAWS = 30  # of flags that have been drawn before, until the search gives up
+DRAWS = 30  # of flags that have been drawn before, until there are no new ones
 PATIENCE = 10  # trials in a row that fail or are refused, before the search gives up
 GRACE = 30.0  # seconds in which a run that is not needed any more may end by itself
 READING = 0.05  # most of the time that is spent on reading events
@@ -188,6 +187,17 @@ def parse_space(given: tuple[str, ...]) -> dict[str, BaseDistribution]:
     return space
 
 
+def check_env_flags(args: Args) -> None:
+    """Fail if one of --env-flags is searched, too: it would win over what is tried."""
+    space = parse_space(args.space)
+    for env_id, words in run.flags_by_env(args.env_flags).items():
+        for word in words:
+            flag = word.partition("=")[0].replace("_", "-")
+            for name in space:
+                if flag in (f"--{name}", f"--no-{name}"):
+                    fail(f"--env-flags sets {name} of {env_id}, which is in --space, too")
+
+
 def shown(value: Any) -> str:
     """A parameter as it is written: numbers have four digits, in the command line, too."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
@@ -277,8 +287,10 @@ def run_when_free(task: Task, children: Children) -> Result:
     """The task, as soon as no other process runs it: a search that was killed leaves its runs."""
     while True:
         result = run_task(task, children)
-        if result.reason != BUSY or children.signum:
+        if result.reason != BUSY:
             return result
+        if children.signum:
+            return Result("stopped")
         time.sleep(1)
 
 
@@ -432,6 +444,7 @@ class Search:
         self.trials = [trial for trial in known if trial.state.is_finished()]
         self.drawn = {tuple(flags(trial.params)) for trial in known}
         self.in_a_row = 0  # trials that failed or were refused since one did not
+        self.exhausted = False  # no new flags are drawn any more
         self.given_up = ""  # why
 
     def tasks(self, params: dict[str, Any], folder: str, seeds: range | None = None) -> list[Task]:
@@ -461,13 +474,20 @@ class Search:
         done = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
         return sorted(done, key=lambda trial: -trial.values[0])
 
+    def winner(self) -> FrozenTrial | None:
+        """The best trial, if it is better than the command's own flags."""
+        if not (self.completed() and self.defaults.finished):
+            return None
+        best = self.completed()[0]
+        return best if best.values[0] > self.judge.value(self.defaults) else None
+
     def next(self) -> Candidate | None:
         """What to run next; None if there is nothing."""
         if self.given_up:
             return None
         if self.waiting:
             return self.waiting.pop(0)
-        if len(self.ran()) + self.open >= self.args.trials:
+        if self.exhausted or len(self.ran()) + self.open >= self.args.trials:
             return None
         for _ in range(DRAWS):
             trial = self.study.ask(self.space)
@@ -478,8 +498,7 @@ class Search:
                 return self.candidate(trial)
             trial.set_user_attr(DOUBLE, True)
             self.study.tell(trial, state=TrialState.FAIL)
-        if not self.open:
-            self.given_up = f"no new combination of flags in {DRAWS} draws"
+        self.exhausted = True
         return None
 
     def supervise(self, candidate: Candidate) -> None:
@@ -674,9 +693,9 @@ def scores_by_env(candidates: list[Candidate]) -> dict[str, np.ndarray]:
     return dict(zip(env_ids, rows.T, strict=True))
 
 
-def run_check(search: Search, signals: Signals, table: Table) -> Check | None:
+def run_check(search: Search, best: FrozenTrial, signals: Signals, table: Table) -> Check | None:
     """Run the best flags and the command's own with fresh seeds; None if that did not end."""
-    pairs = check_candidates(search, search.completed()[0])
+    pairs = check_candidates(search, best)
     search.waiting = [candidate for pair in pairs for candidate in pair]
     work(search, signals, search.args.workers, table)
     if not all(candidate.finished for pair in pairs for candidate in pair):
@@ -697,12 +716,18 @@ def with_interval(scores: np.ndarray, digits: int) -> str:
     return f"{mean[0]:.{digits}f} ± {half[0]:.{digits}f}"
 
 
+def check_difference(search: Search, check: Check) -> intervals.Difference:
+    """How much better the best flags are with fresh seeds, normalized."""
+    found = normalized_means(search, check.best)
+    return intervals.welch(found, normalized_means(search, check.defaults))
+
+
 def check_lines(search: Search, check: Check) -> list[str]:
     """The difference in one sentence, and the table of the check in Markdown."""
     own = normalized_means(search, check.defaults)
     found = normalized_means(search, check.best)
-    welch = stats.ttest_ind(found, own, equal_var=False).confidence_interval()
-    difference = f"{found.mean() - own.mean():+.3f} (95 %: {welch.low:+.3f} to {welch.high:+.3f})"
+    value, low, high = check_difference(search, check)
+    difference = f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
     sentence = f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized."
     lines = [sentence, "", "| environment | defaults | tuned |", "|---|---:|---:|"]
     for env_id, row in check.defaults.items():
@@ -722,14 +747,23 @@ def importances(search: Search) -> dict[str, float]:
     return optuna.importance.get_param_importances(search.study)
 
 
-def best_commands(search: Search) -> list[str]:
-    """The best flags as commands, one for each environment."""
-    best = search.completed()[0]
-    commands = []
-    for task in search.tasks(best.params, "", range(1)):
+def choice(search: Search, check: Check | None) -> tuple[str, dict[str, Any]]:
+    """What to say of the flags to go on with, and these: none where the defaults are as good."""
+    best = search.winner()
+    if best is None:
+        return "No trial was better than the defaults, which are:", {}
+    if check and check_difference(search, check).value <= 0:
+        return "With fresh seeds the best flags were not better than the defaults, which are:", {}
+    return "The best flags:", best.params
+
+
+def commands(search: Search, params: dict[str, Any]) -> list[str]:
+    """The commands with these flags, one for each environment."""
+    lines = []
+    for task in search.tasks(params, "", range(1)):
         until = task.command.index("--seed")
-        commands.append(shlex.join(task.command[:until]))
-    return commands
+        lines.append(shlex.join(task.command[:until]))
+    return lines
 
 
 def say_results(search: Search, check: Check | None, cost: float) -> None:
@@ -743,10 +777,12 @@ def say_results(search: Search, check: Check | None, cost: float) -> None:
         print("importance: " + ", ".join(f"{name} {x:.2f}" for name, x in found.items()))
     if check:
         print("\n".join(check_lines(search, check)))
-    elif not search.args.check_seeds:
+    elif search.winner() and not search.args.check_seeds:
         print("a search overrates what it finds: --check-seeds 5 compares with fresh seeds")
-    print(f"{cost / 60:.1f} minutes of one CPU core in all, the best flags:\n")
-    print("\n".join(best_commands(search)))
+    print(f"{cost / 60:.1f} minutes of one CPU core in all")
+    sentence, params = choice(search, check)
+    print(f"\n{sentence}\n")
+    print("\n".join(commands(search, params)))
 
 
 def write_trials(search: Search, path: Path) -> None:
@@ -880,7 +916,8 @@ def write_results(search: Search, check: Check | None, cost: float, out: Path) -
     draw(search, check, picture)
     lines = [*check_lines(search, check), ""] if check else []
     lines.append(f"{len(search.ran())} trials, {cost / 60:.1f} minutes of one CPU core in all.")
-    lines += ["", "```bash", *best_commands(search), "```"]
+    sentence, params = choice(search, check)
+    lines += ["", sentence, "", "```bash", *commands(search, params), "```"]
     text.write_text("\n".join(lines) + "\n")
     return [picture, text]
 
@@ -900,6 +937,7 @@ def check_arguments(args: Args) -> None:
         if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
             fail(f"{flag}: {folder} is not a folder")
     run.check(runner_arguments(args, {}, "defaults"))
+    check_env_flags(args)
     if args.trials < 1:
         fail(f"--trials must be at least 1, not {args.trials}")
     if not 0 <= args.prune_below < 100:
@@ -932,10 +970,13 @@ def search_and_tell(args: Args) -> int:
     search = Search(args, study, storage)
     table = Table(search)
     work(search, signals, args.workers, table)
+    if search.exhausted:
+        table.say(f"no new flags in {DRAWS} draws: the search ends here")
     check = None
-    if args.check_seeds and search.completed() and not (signals.received or search.given_up):
+    best = search.winner()
+    if args.check_seeds and best and not (signals.received or search.given_up):
         table.say("checking the best flags and the defaults with fresh seeds")
-        check = run_check(search, signals, table)
+        check = run_check(search, best, signals, table)
     cost = study.user_attrs.get("core seconds", 0.0) + processor_seconds()
     study.set_user_attr("core seconds", cost)
     write_trials(search, args.study / "trials.csv")

@@ -100,15 +100,18 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     """The agent of a checkpoint, on the device of the flags; random numbers are seeded."""
     one = dataclasses.replace(run_args, num_envs=1, capture_video=False)
     envs = script.make_envs(one, Path())
+    precision = {"bf16": run_args.bf16} if hasattr(run_args, "bf16") else {}
     try:
         if hasattr(script, "setup_jax"):
             script.setup_jax(run_args)
             if hasattr(script, "make_agents"):  # one for each seed
                 empty = script.jax.eval_shape(lambda: script.make_agents(envs, run_args))
             else:
-                empty = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0)))
+                empty = script.jax.eval_shape(
+                    lambda: script.Agent(envs, script.nnx.Rngs(0), **precision)
+                )
             return script.with_arrays(empty, checkpoint["agent"])
-        agent = script.Agent(envs).to(script.setup_torch(run_args))
+        agent = script.Agent(envs, **precision).to(script.setup_torch(run_args))
         agent.load_state_dict(checkpoint["agent"])
         script.torch.manual_seed(run_args.seed)
         return agent
@@ -141,7 +144,7 @@ def main() -> None:
         "async_envs": False,
         "compile": False,
         "track": False,
-        "runs_dir": str(folder),
+        "resume": str(folder),  # as far as what is checked goes
     }
     known = {name: value for name, value in settings.items() if hasattr(trained, name)}
     run_args = dataclasses.replace(trained, **known)

@@ -268,7 +268,8 @@ def ppo_loss(
     advantages = mb["advantages"]
     if args.norm_adv:
         centered = advantages - weight @ advantages
-        std = jnp.sqrt(weight @ centered**2 * count / (count - 1).clip(min=1))
+        variance = (weight @ centered**2) * count / (count - 1).clip(min=1)  # unbiased
+        std = jnp.sqrt(variance)
         advantages = centered / (std + 1e-8)  # [core-7] advantage normalization, per minibatch
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
     gain = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
@@ -452,7 +453,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
-        run.evaluating = True  # from here on a signal ends the program at once
+        run.start_evaluation()
         run.finish(evaluate(learner["agent"], args, run_dir / "videos/evaluation"))
     return run.exit_code
 
@@ -469,6 +470,7 @@ import threading
 import time
 from dataclasses import asdict
 from datetime import datetime
+from importlib import metadata
 from typing import NoReturn
 
 import flax
@@ -485,10 +487,31 @@ SCRIPT_FOR = {  # by space of actions
     "Box": "ppo_continuous_action.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
-# Packages whose version may matter to a score; those that are loaded are noted in args.json.
-SIMULATORS = ("ale_py", "envpool", "gymnax", "mujoco", "pettingzoo", "procgen")
+# Modules whose version may matter to a score, and their packages; args.json has those in use.
+SIMULATORS = {
+    "ale_py": "ale-py",
+    "envpool": "envpool",
+    "gymnax": "gymnax",
+    "mujoco": "mujoco",
+    "mujoco.mjx": "mujoco-mjx",
+    "mujoco_playground": "playground",
+    "pettingzoo": "pettingzoo",
+    "procgen": "procgen-mirror",
+}
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = ("cuda", "device", "env_threads")
+# Flags about what is kept of a run; they change nothing in what is learned.
+RUN_FLAGS = (
+    "runs_dir",
+    "resume",
+    "checkpoint_every",
+    "eval_episodes",
+    "capture_video",
+    "video_every",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+)
 LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
 MOST_POINTS = 50  # that one `log` writes of episodes; where more have ended, some share a point
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
@@ -527,6 +550,8 @@ class Run:
         if not checkpoint:
             describe_run(args, folder)
         lock(folder)
+        if checkpoint:  # flags, the script, versions and the machine may be others now
+            describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
         if args.track:
@@ -647,10 +672,16 @@ class Run:
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
         self.films = films
 
-    def finish(self, results: dict[str, Any]) -> None:
-        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
+    def start_evaluation(self) -> None:
+        """Says what comes; from here on a signal ends the program at once."""
+        self.evaluating = True
         self.progress.close()
         say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        if self.args.eval_episodes:
+            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
+
+    def finish(self, results: dict[str, Any]) -> None:
+        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
@@ -685,12 +716,21 @@ def lock(folder: Path) -> None:
         pass
 
 
+def version_of(package: str) -> str:
+    """Version of an installed package; a question mark where it came from elsewhere."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
     device = setup_jax(args)
-    simulators = (sys.modules[name] for name in SIMULATORS if name in sys.modules)
-    modules = [gym, np, jax, flax, optax, *simulators]
-    versions = {module.__name__: getattr(module, "__version__", "?") for module in modules}
+    simulators = [name for name in SIMULATORS if name in sys.modules]
+    modules = [gym, np, jax, flax, optax]
+    versions = {module.__name__: module.__version__ for module in modules}
+    versions |= {name: version_of(SIMULATORS[name]) for name in simulators}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
@@ -867,11 +907,12 @@ def check(args: Args) -> None:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
-    folder = Path(args.runs_dir).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
+    existing = Path(folder).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
     check_device(args)
     try:
         check_envs(args)
@@ -886,12 +927,20 @@ def check(args: Args) -> None:
             refuse("--track: run wandb login")
 
 
+def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, as in args.json, without those of RUN_FLAGS and MACHINE_FLAGS."""
+    as_in_json = json.loads(json.dumps(flags))
+    left_out = (*RUN_FLAGS, *MACHINE_FLAGS)
+    return {name: value for name, value in as_in_json.items() if name not in left_out}
+
+
 def unfinished_run(args: Args) -> str | None:
-    """Folder of the last run that this very command has started and not finished, if any."""
+    """Folder of the last run that was started with these flags and is not finished, if any."""
+    wanted = what_is_learned(asdict(args))
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
         try:
             about = json.loads(file.read_text())
-            same = (about["script"], about["argv"]) == (SCRIPT.name, sys.argv[1:])
+            same = about["script"] == SCRIPT.name and what_is_learned(about["args"]) == wanted
         except (ValueError, KeyError, TypeError):
             continue  # cut off, or not of a run
         names = os.listdir(file.parent)

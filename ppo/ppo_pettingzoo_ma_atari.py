@@ -188,6 +188,7 @@ def make_envs(args: Args, videos: Path) -> Players:
     vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
     with signals_ignored():  # by workers: Ctrl-C is for the main process alone
         # "NextStep": the step after an episode's end ignores its action and resets the environment.
+        # copy=False: next_obs is one array that each step overwrites; to keep it, copy it.
         envs = vector_env(env_fns, autoreset_mode="NextStep", copy=False)  # [core-1] vectorized
     return Players(envs)
 
@@ -293,7 +294,8 @@ def ppo_loss(
     advantages = mb["advantages"]
     if args.norm_adv:
         centered = advantages - weight @ advantages
-        std = (weight @ centered**2 * count / (count - 1).clamp(min=1)).sqrt()
+        variance = (weight @ centered**2) * count / (count - 1).clamp(min=1)  # unbiased
+        std = variance.sqrt()
         advantages = centered / (std + 1e-8)  # [core-7] advantage normalization, per minibatch
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
     gain = torch.min(ratio * advantages, clipped_ratio * advantages)
@@ -461,7 +463,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
-        run.evaluating = True  # from here on a signal ends the program at once
+        run.start_evaluation()
         run.finish(evaluate(agent, args, run_dir / "videos/evaluation"))
     return run.exit_code
 
@@ -482,6 +484,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from importlib import metadata
 from typing import NoReturn
 
 import tyro
@@ -495,8 +498,17 @@ SCRIPT_FOR = {  # by space of actions
     "Box": "ppo_continuous_action.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
-# Packages whose version may matter to a score; those that are loaded are noted in args.json.
-SIMULATORS = ("ale_py", "envpool", "gymnax", "mujoco", "pettingzoo", "procgen")
+# Modules whose version may matter to a score, and their packages; args.json has those in use.
+SIMULATORS = {
+    "ale_py": "ale-py",
+    "envpool": "envpool",
+    "gymnax": "gymnax",
+    "mujoco": "mujoco",
+    "mujoco.mjx": "mujoco-mjx",
+    "mujoco_playground": "playground",
+    "pettingzoo": "pettingzoo",
+    "procgen": "procgen-mirror",
+}
 # Flags about the machine; a resumed run does not keep them, it may go on on another one.
 MACHINE_FLAGS = (
     "cuda",
@@ -506,6 +518,18 @@ MACHINE_FLAGS = (
     "device_ids",
     "backend",
     "timeout",
+)
+# Flags about what is kept of a run; they change nothing in what is learned.
+RUN_FLAGS = (
+    "runs_dir",
+    "resume",
+    "checkpoint_every",
+    "eval_episodes",
+    "capture_video",
+    "video_every",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
 )
 LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
@@ -547,6 +571,8 @@ class Run:
         if not checkpoint:
             describe_run(args, folder)
         lock(folder)
+        if checkpoint:  # flags, the script, versions and the machine may be others now
+            describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
         if args.track:
@@ -647,10 +673,16 @@ class Run:
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
         self.films = films
 
-    def finish(self, results: dict[str, Array]) -> None:
-        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
+    def start_evaluation(self) -> None:
+        """Says what comes; from here on a signal ends the program at once."""
+        self.evaluating = True
         self.progress.close()
         say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        if self.args.eval_episodes:
+            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
+
+    def finish(self, results: dict[str, Array]) -> None:
+        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
@@ -685,13 +717,22 @@ def lock(folder: Path) -> None:
         pass
 
 
+def version_of(package: str) -> str:
+    """Version of an installed package; a question mark where it came from elsewhere."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
     device = setup_torch(args)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    simulators = (sys.modules[name] for name in SIMULATORS if name in sys.modules)
-    modules = [gym, np, torch, *simulators]
-    versions = {module.__name__: getattr(module, "__version__", "?") for module in modules}
+    simulators = [name for name in SIMULATORS if name in sys.modules]
+    modules = [gym, np, torch]
+    versions = {module.__name__: module.__version__ for module in modules}
+    versions |= {name: version_of(SIMULATORS[name]) for name in simulators}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
@@ -904,11 +945,12 @@ def check(args: Args) -> None:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):
         refuse("--compile needs g++: apt install g++")
-    folder = Path(args.runs_dir).absolute()
-    while not folder.exists():
-        folder = folder.parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        refuse(f"--runs-dir {args.runs_dir}: {folder} is not a folder that can be written to")
+    flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
+    existing = Path(folder).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
     try:
         check_envs(args)
     except gym.error.Error as error:  # among others, that there is no such environment
@@ -922,12 +964,20 @@ def check(args: Args) -> None:
             refuse("--track: run wandb login")
 
 
+def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags, as in args.json, without those of RUN_FLAGS and MACHINE_FLAGS."""
+    as_in_json = json.loads(json.dumps(flags))
+    left_out = (*RUN_FLAGS, *MACHINE_FLAGS)
+    return {name: value for name, value in as_in_json.items() if name not in left_out}
+
+
 def unfinished_run(args: Args) -> str | None:
-    """Folder of the last run that this very command has started and not finished, if any."""
+    """Folder of the last run that was started with these flags and is not finished, if any."""
+    wanted = what_is_learned(asdict(args))
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
         try:
             about = json.loads(file.read_text())
-            same = (about["script"], about["argv"]) == (SCRIPT.name, sys.argv[1:])
+            same = about["script"] == SCRIPT.name and what_is_learned(about["args"]) == wanted
         except (ValueError, KeyError, TypeError):
             continue  # cut off, or not of a run
         names = os.listdir(file.parent)

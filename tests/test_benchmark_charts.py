@@ -55,6 +55,49 @@ def test_every_table_becomes_a_chart(tmp_path):
     assert again.stdout == done.stdout and (tmp_path / "speeds.svg").read_text() == texts
 
 
+def write_speeds(path: Path, script: str, *peers: str) -> None:
+    """A table of a script that is twice as fast as its peers."""
+    results = {name: [speed.Measurement(100.0, 500.0)] for name in peers}
+    speed.write_summary(speed.summary({script: [speed.Measurement(200, 500.0)]} | results, 1), path)
+
+
+@pytest.mark.parametrize(
+    ("peers", "caption"),
+    [
+        (("SB3 PPO",), "steps per second; SB3 PPO: 1"),
+        (("CleanRL ppo.py", "SB3 PPO"), "steps per second; CleanRL or SB3 PPO: 1"),
+    ],
+)
+def test_the_caption_says_who_is_1(peers, caption, tmp_path):
+    write_speeds(tmp_path / "speed.csv", "ppo.py", *peers)
+    write_speeds(tmp_path / "speed_b.csv", "ppo_b.py", "SB3 PPO")
+    assert run_program("charts.py", "--results", str(tmp_path)).returncode == 0
+    assert f">{caption}<" in (tmp_path / "speeds.svg").read_text()
+    assert f">steps per second; {peers[0]}: 1<" in (tmp_path / "speed.svg").read_text()
+
+
+def test_files_of_the_same_script_are_all_drawn(tmp_path):
+    for name in ("speed.csv", "speed_again.csv"):
+        write_speeds(tmp_path / name, "ppo.py", "CleanRL ppo.py")
+    for name in ("solved.csv", "solved_again.csv"):
+        (tmp_path / name).write_text(RACES)
+    assert run_program("charts.py", "--results", str(tmp_path)).returncode == 0
+    speeds, races = ((tmp_path / name).read_text() for name in ("speeds.svg", "solved.svg"))
+    assert ">ppo.py, speed.csv<" in speeds and ">ppo.py, speed_again.csv<" in speeds
+    title = "CartPole-v1 at 475"
+    assert f">{title}, solved.csv<" in races and f">{title}, solved_again.csv<" in races
+
+
+def test_a_table_without_a_peer_is_left_out(tmp_path):
+    """And what else is there is drawn."""
+    write_speeds(tmp_path / "speed.csv", "ppo.py")
+    (tmp_path / "solved.csv").write_text(RACES)
+    done = run_program("charts.py", "--results", str(tmp_path))
+    assert done.returncode == 0 and done.stdout == f"{tmp_path}/solved.svg\n"
+    left_out = f"warning: {tmp_path}/speed.csv is left out: nothing is beside the script\n"
+    assert done.stderr == left_out
+
+
 def test_published_charts_are_those_of_their_tables():
     """The texts are compared: where matplotlib puts them depends on its version."""
     for path in RESULTS.glob("speed*.csv"):
@@ -71,6 +114,9 @@ def test_times_until_a_score_and_growing_work(tmp_path):
     texts = (tmp_path / "solved.svg").read_text()
     assert ">CartPole-v1 at 475<" in texts and ">23 s<" in texts
     assert ">140 s, reached by 1 of 2 seeds<" in texts
+    assert (
+        ">processor seconds of the whole run, stopped at this mean return of 100 episodes<" in texts
+    )
     texts = (tmp_path / "scaling.svg").read_text()
     assert all(f">{charts.KNOBS[knob]}<" in texts for knob in ("num_envs", "width"))
     assert f">{charts.KNOBS['num_steps']}<" not in texts
@@ -79,11 +125,15 @@ def test_times_until_a_score_and_growing_work(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no file of speed.py or scaling.py in "),
-        ({"speed.csv": "a,b\n1,2\n"}, "a file in "),
-        ({"speed.csv": "contender,column,median,lowest,highest\nx,steps,1,1,1\n"}, "a file in "),
-        ({"solved.csv": "task,score\n"}, "a file in "),
-        ({"scaling.csv": "knob,value\nwidth,64\n"}, "a file in "),
+        ({}, "nothing of speed.py or scaling.py to draw in "),
+        ({"speed.csv": ""}, "FOLDER/speed.csv is not what speed.py or scaling.py writes"),
+        ({"speed.csv": "a,b\n1,2\n"}, "FOLDER/speed.csv is not what"),
+        (
+            {"speed.csv": "contender,column,median,lowest,highest\nx,steps,1,1,1\n"},
+            "FOLDER/speed.csv is not what",
+        ),
+        ({"solved.csv": "task,score\n"}, "FOLDER/solved.csv is not what"),
+        ({"scaling.csv": "knob,value\nwidth,64\n"}, "FOLDER/scaling.csv is not what"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(files, message, tmp_path):
@@ -91,6 +141,7 @@ def test_bad_input_is_one_line_and_exit_code_2(files, message, tmp_path):
         (tmp_path / name).write_text(text)
     done = run_program("charts.py", "--results", str(tmp_path))
     assert done.returncode == 2 and done.stdout == ""
+    message = message.replace("FOLDER", str(tmp_path))
     assert done.stderr.startswith(f"error: --results: {message}") and done.stderr.count("\n") == 1
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -294,3 +295,29 @@ def test_plot_rejects_bad_input(case, tmp_path):
     done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *more)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(errors) == 1 and not out.exists()
+
+
+def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
+    part = {"start": 0, "episodes": episodes(np.ones(3)), "last": (30, 2)}
+    run = make_run(tmp_path / "runs", "CartPole-v1", 1, [part])
+    (run / "ppo.py").write_text("one version of the script")
+    facts = json.loads((run / "args.json").read_text())
+    later = {
+        "resumed_at_200": ["--total-timesteps", "2000", "--resume", str(run)],
+        "resumed_at_1000": ["--resume", str(run)],
+    }
+    for name, argv in later.items():
+        (run / name).mkdir()
+        (run / name / "ppo.py").write_text(f"the script of {name}")
+        facts |= {"argv": argv, "versions": {"python": "3.12.1", "torch": "2.13.0"}}
+        facts["args"] |= {"gamma": facts["args"]["gamma"] - 0.1}
+        (run / name / "args.json").write_text(json.dumps(facts))
+    (found,) = load_program("run_folders.py").find_runs(tmp_path / "runs").runs.values()
+    assert found.settings["gamma"] == pytest.approx(0.79)
+    made = found.provenance
+    assert made.flags == "--total-timesteps 2000"
+    assert made.versions == "python 3.11.7 torch 2.13.0 then python 3.12.1 torch 2.13.0"
+    digests = [sha256(path.read_bytes()).hexdigest()[:12] for path in sorted(run.glob("**/ppo.py"))]
+    assert len(digests) == 3
+    in_time = [digests[0], digests[2], digests[1]]  # sorted as words, 1000 comes before 200
+    assert made.script_hash == " then ".join(in_time)

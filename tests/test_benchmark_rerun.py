@@ -1,11 +1,15 @@
 """benchmark/rerun.py: what it runs, and when it says that a published row agrees."""
 
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.benchmark_runs import run_program
+from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, stops
+from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
@@ -15,8 +19,8 @@ PUBLISHED = ROOT / "docs" / "results"
 HEADER = "env_id,seed,score,steps,minutes,script,script_hash,flags,processes,versions,hardware\n"
 
 
-def publish(folder: Path, scores: list[float], **changed: str) -> Path:
-    """A folder with a row `it/X-v0` of these scores; returns it."""
+def publish(folder: Path, scores: list[float], env_id: str = "X-v0", **changed: str) -> Path:
+    """A folder with a row `it/X-v0`, or of another environment, of these scores; returns it."""
     folder.mkdir(exist_ok=True)
     facts = {
         "script": "ppo.py",
@@ -27,7 +31,7 @@ def publish(folder: Path, scores: list[float], **changed: str) -> Path:
         "hardware": "cpu",
         **changed,
     }
-    rows = [f"X-v0,{seed},{score},100,1.0,{','.join(facts.values())}\n"
+    rows = [f"{env_id},{seed},{score},100,1.0,{','.join(facts.values())}\n"
             for seed, score in enumerate(scores, 1)]  # fmt: skip
     (folder / "it_scores.csv").write_text(HEADER + "".join(rows))
     return folder
@@ -38,16 +42,16 @@ def run_again(
 ) -> subprocess.CompletedProcess[str]:
     """The program on the row `it/X-v0`; the runner's runs, which are made up, have these scores."""
 
-    def runner(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    def runner(signals: object, command: list[str]) -> int:
         runs_dir = Path(command[command.index("--runs-dir") + 1])
         first = int(command[command.index("--start-seed") + 1])
         assert int(command[command.index("--num-seeds") + 1]) == len(scores)
         for seed, score in enumerate(scores, first):
             part = {"start": 0, "episodes": episodes(np.full(3, score)), "last": (100, 9.0)}
             make_run(runs_dir, "X-v0", seed, [part])
-        return subprocess.CompletedProcess(command, exit_code)
+        return exit_code
 
-    monkeypatch.setattr(rerun.subprocess, "run", runner)
+    monkeypatch.setattr(rerun.Signals, "run", runner)
     folders = ["--results", str(tmp_path / "out"), "--runs-dir", str(tmp_path / "runs")]
     return run_program("rerun.py", "it/X-v0", *folders, "--num-seeds", str(len(scores)))
 
@@ -77,6 +81,33 @@ def test_a_run_that_failed_is_no_answer(tmp_path, monkeypatch):
     publish(tmp_path / "out", [1.0, 2.0])
     done = run_again(monkeypatch, tmp_path, [1.0, 2.0], exit_code=130)
     assert done.returncode == 130 and done.stdout == ""
+
+
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_its_runs_save_and_end_when_it_is_stopped(signum, exit_code, tmp_path):
+    """Ctrl-C, which a terminal sends to the whole group, and SIGTERM, sent to the program alone."""
+    fake = FakeScript(tmp_path)
+    publish(tmp_path / "out", [1.0, 2.0], env_id="Slow-v0", script="fake.py", flags="")
+    fake.runs_dir = tmp_path / "runs" / f"it-Slow-v0-{rerun.script_hash(fake.path)}"
+    program = [sys.executable, str(BENCHMARK / "rerun.py"), "it/Slow-v0", "--workers", "2"]
+    folders = ["--results", "out", "--scripts", str(tmp_path), "--runs-dir", "runs"]
+    process = subprocess.Popen(
+        [*program, *folders, "--python", sys.executable],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    fake.wait_until_running(2)
+    if signum == signal.SIGINT:
+        os.killpg(process.pid, signum)
+    else:
+        process.send_signal(signum)
+    code, output, errors = finish(process)
+    assert code == exit_code and errors == ""
+    assert "2 runs: 0 done, 0 skipped, 0 failed, 2 stopped" in output
+    assert [stops(folder) for folder in fake.run_folders()] == ["1", "1"]
 
 
 def test_the_test_is_students():

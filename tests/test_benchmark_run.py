@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from console import clock, percent
-from helpers.benchmark_runs import FakeScript, starts, stops
-from helpers.command_line import finish
+from helpers.benchmark_runs import FakeScript, run_program, starts, stops
+from helpers.command_line import finish, wait_until
 from helpers.in_process import load_program, load_script, train
 from tasks import settings
 
@@ -217,6 +217,33 @@ def test_what_fails_after_the_runs_is_told(fake, tmp_path):
     assert (tmp_path / "A-v0").exists() and not (tmp_path / "B-v0").exists()
 
 
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_follows_the_runs_is_stopped(fake, tmp_path, signum, exit_code):
+    """The command is told, and the one of the next environment is not begun."""
+    then = f"touch {tmp_path}/{{env_id}}; sleep 60; touch {tmp_path}/slept"
+    process = fake.start("--env-ids", "A-v0", "B-v0", "--num-seeds", "1", "--then", then)
+    wait_until(lambda: (tmp_path / "A-v0").exists())
+    process.send_signal(signum)
+    code, output, errors = finish(process)
+    assert code == exit_code and "the same command again goes on" in output and errors == ""
+    assert not (tmp_path / "B-v0").exists() and not (tmp_path / "slept").exists()
+
+
+def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatch):
+    module = load_program("run.py")
+    last_words = module.Progress.conclude
+
+    def conclude(progress: object, received: list[int]) -> int:
+        received.append(signal.SIGTERM)
+        return last_words(progress, received)
+
+    monkeypatch.setattr(module.Progress, "conclude", conclude)
+    flags = ("--env-ids", "A-v0", "--num-seeds", "1")
+    assert fake.run(*flags, "--then", f"touch {tmp_path}/noted").returncode == 143
+    assert not (tmp_path / "noted").exists()
+    assert fake.run(*flags).returncode == 0, "nothing was left to do"
+
+
 # ------ input and output ------
 
 
@@ -251,6 +278,12 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
     assert list(fake.folder.iterdir()) == [fake.path], "nothing is created"
 
 
+@pytest.mark.parametrize("name", ["charts", "rerun", "run", "speed", "tune"])
+def test_help_has_an_example_and_the_exit_codes(name):
+    shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
+    assert f"uv run benchmark/{name}.py" in shown and "Exit codes: 0 " in shown
+
+
 def test_settings_ignore_where_a_run_is_kept():
     argv = ["--runs-dir=a", "--gamma", "0.9", "--resume", "b", "--runs_dir", "c", "--seed", "1"]
     assert settings(argv) == ["--gamma", "0.9", "--seed", "1"]
@@ -275,6 +308,27 @@ def test_runs_of_another_number_of_processes_are_other_runs(fake):
     assert found(two) and not found(four) and not found(f"python {path}")
     assert found(f"torchrun --nproc-per-node 2 {path}")
     assert found(f"torchrun --nnodes 1:2 --nproc-per-node gpu {path}"), "not known beforehand"
+
+
+def test_a_run_that_was_resumed_with_other_flags_is_another_run(fake):
+    module = load_program("run.py")
+    folder = fake.runs_dir / "A-v0__fake__1__x"
+    resumed = folder / "resumed_at_1000"
+    resumed.mkdir(parents=True)
+    (folder / "agent.pt").touch()
+    facts = {"script": "fake.py", "argv": ["--gamma", "0.9", "--env-id", "A-v0", "--seed", "1"]}
+    (folder / "args.json").write_text(json.dumps(facts))
+
+    def found(*resumed_with: str) -> bool:
+        part = {"argv": [*resumed_with, "--resume", str(folder)]}
+        (resumed / "args.json").write_text(json.dumps(part))
+        command = f"python {fake.path} --gamma 0.9"
+        args = module.Args(command=command, env_ids=["A-v0"], runs_dir=fake.runs_dir)
+        return module.find_run(module.expand(args)[0])[1]
+
+    assert found(), "by hand, with the flags it had"
+    assert found("--gamma", "0.9"), "as the runner does it"
+    assert not found("--total-timesteps", "2000000")
 
 
 def test_what_a_script_prints_is_understood(fake, tmp_path, capsys):

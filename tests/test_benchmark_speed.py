@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import solved
 import speed_sb3
 import tyro
 from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.command_line import finish, parents, wait_until
 from helpers.in_process import load_program, load_script, train
 from sync import Collection
 from tensorboard.compat.proto.event_pb2 import Event
@@ -198,8 +200,30 @@ def test_the_recorded_command_knows_every_field():
 def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     done = run_program("speed.py", *flags)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith(f"speed.py: {message}")
+    assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_comparison_that_is_stopped_ends_with_what_it_runs(signum, exit_code, tmp_path):
+    """A script that only waits, in a session of its own."""
+    script, note = tmp_path / "waits.py", tmp_path / "pid"
+    script.write_text(f'''import os, pathlib, time
+pathlib.Path("{note}").write_text(f"{{os.getpid()}}")
+time.sleep(60)
+''')
+    flags = ["--script", str(script), "--ppo-python", sys.executable]
+    process = subprocess.Popen(
+        [sys.executable, str(BENCHMARK / "speed.py"), *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    pid = int(wait_until(lambda: note.exists() and note.read_text()))
+    process.send_signal(signum)
+    assert finish(process) == (exit_code, "", "stopped\n")
+    wait_until(lambda: pid not in parents())
 
 
 # ------ until a score ------

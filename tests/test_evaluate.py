@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -101,6 +102,19 @@ def test_a_run_is_evaluated_with_sampled_actions(
     train_here(script, tmp_path, **flags)
     assert len(asked) > 8
     assert not any(asked)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_agents_are_played_in_the_precision_they_were_trained_in(bf16: bool) -> None:
+    program = load_script("evaluate.py")
+    script = load_script("ppo_atari.py")
+    run_args = script.Args(env_id="arcade:Short-v0", bf16=bf16, device="cpu", torch_threads=1)
+    envs = script.make_envs(replace(run_args, num_envs=1), Path())
+    weights = script.Agent(envs).state_dict()
+    envs.close()
+    assert (
+        program.load_agent(script, {"agent": weights}, run_args, program.Args(Path())).bf16 == bf16
+    )
 
 
 @pytest.mark.parametrize("name", ["", "checkpoint.pt"])

@@ -20,6 +20,7 @@ OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
 PARTS = (
     "console",
+    "intervals",
     "run_folders",
     "slurm",
     "solved",

@@ -11,7 +11,8 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,13 +97,14 @@ def test_folder_of_a_finished_run() -> None:
 def test_versions_of_loaded_simulators_are_noted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mujoco: Any = SimpleNamespace(__name__="mujoco", __version__="3.17")
-    monkeypatch.setitem(sys.modules, "mujoco", mujoco)
+    monkeypatch.setitem(sys.modules, "gymnax", SimpleNamespace())  # which has no __version__
+    monkeypatch.setitem(sys.modules, "procgen", SimpleNamespace())  # of no package here
     monkeypatch.delitem(sys.modules, "envpool", raising=False)
     script = load_script("ppo.py")
     script.describe_run(script.Args(device="cpu"), tmp_path)
     about = json.loads((tmp_path / "args.json").read_text())
-    assert about["versions"]["mujoco"] == "3.17"
+    assert about["versions"]["gymnax"] == metadata.version("gymnax")
+    assert about["versions"]["procgen"] == "?"
     assert "envpool" not in about["versions"]
     assert about["hardware"] == f"{os.cpu_count()} CPUs, cpu"
 
@@ -350,7 +352,11 @@ def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], Command
     before, run = resumed
     after = checkpoint(run.folder)
     assert before["global_step"] < after["global_step"] == 65536
-    assert contents(run.folder) >= {"agent.pt", "args.json", SCRIPT.name}
+    part = f"resumed_at_{before['global_step']}"
+    assert contents(run.folder) >= {"agent.pt", "args.json", SCRIPT.name, part}
+    facts = json.loads((run.folder / part / "args.json").read_text())
+    assert (facts["args"]["eval_episodes"], facts["args"]["resume"]) == (1, str(run.folder))
+    assert filecmp.cmp(run.folder / part / SCRIPT.name, SCRIPT, shallow=False)
     assert_curves_are_whole(run.folder)  # learning rate, returns, no step logged twice or missing
     assert len(after["recent"]) == 100
     # The very first line of progress counts from where the run was, not from nothing.
@@ -563,26 +569,46 @@ def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> No
     assert steps == list(range(16, 3201, 16))
 
 
+def test_a_run_that_was_moved_is_resumed_where_its_runs_dir_cannot_be(tmp_path: Path) -> None:
+    before = finished_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    state = checkpoint(folder)
+    state["args"]["runs_dir"] = str(tmp_path / "file" / "runs")
+    (tmp_path / "file").touch()  # no folder can be made in it, whoever tries
+    torch.save(state, folder / "checkpoint.pt")
+    assert "evaluation" in resume_command(folder, cwd=tmp_path).stdout
+    refused = run_command("--runs-dir", tmp_path / "file" / "runs", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--runs-dir" in refused.stderr
+    assert "is not a folder that can be written to" in refused.stderr
+
+
 def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = load_script("ppo.py")
-    argv = ["--seed", "3", "--resume", "auto"]
-    monkeypatch.setattr(sys, "argv", ["ppo.py", *argv])
-    args = script.Args(runs_dir=str(tmp_path / "runs"))
+    args = script.Args(runs_dir=str(tmp_path / "runs"), seed=3, resume="auto", torch_threads=2)
+    as_started: dict[str, Any] = {
+        "runs_dir": "elsewhere",
+        "resume": None,
+        "torch_threads": 1,
+        "capture_video": True,
+    }
+    same_flags = asdict(replace(args, **as_started))
     assert script.unfinished_run(args) is None  # there is not even a folder of runs
 
     def make_run(name: str, *files: str, **changes: Any) -> str:
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        about = {"script": "ppo.py", "argv": argv} | changes
+        about = {"script": "ppo.py", "args": same_flags} | changes
         (folder / "args.json").write_text(json.dumps(about))
         for file in files:
             (folder / file).touch()
         return str(folder)
 
     make_run("CartPole-v1__ppo__3__2003", "checkpoint.pt", "agent.pt")  # finished
-    make_run("CartPole-v1__ppo__3__2004", "checkpoint.pt", argv=["--seed", "3"])
+    make_run("CartPole-v1__ppo__3__2004", "checkpoint.pt", args=same_flags | {"gamma": 0.9})
     make_run("CartPole-v1__ppo__3__2005", "checkpoint.pt", script="ppo_atari.py")
     make_run("CartPole-v1__ppo__3__2006")  # killed before its first checkpoint
     cut_off = Path(make_run("CartPole-v1__ppo__3__2007", "checkpoint.pt"))

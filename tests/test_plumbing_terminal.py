@@ -113,12 +113,13 @@ def test_progress_in_a_pipe_is_plain_lines(tmp_path: Path) -> None:
     shown = done.stdout.decode()
     assert "\r" not in shown
     assert "\x1b" not in shown
-    first, *lines, last, speed, evaluation = filter(None, shown.split("\n"))
+    first, *lines, last, speed, announced, evaluation = filter(None, shown.split("\n"))
     assert first.startswith("run folder: ")
     assert lines
     assert all(re.fullmatch(LINE, line) for line in lines), shown
     assert re.fullmatch(rf"100%  2.05k steps  {NUMBER} steps/s  00:00 left{EPISODES}", last)
     assert re.fullmatch(SPEED, speed) and speed.startswith("2,048 steps, ")
+    assert announced == "evaluation (--eval-episodes 1) ..."
     assert re.fullmatch(EVALUATION, evaluation)
 
 
@@ -135,7 +136,7 @@ def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     first, shown = shown.split("\n", 1)
     folder = the_folder(tmp_path / "runs")
     assert first == f"run folder: {folder.relative_to(tmp_path)}"
-    live, speed, evaluation = shown.rstrip().rsplit("\n", 2)
+    live, speed, _announced, evaluation = shown.rstrip().rsplit("\n", 3)
     assert re.fullmatch(SPEED, speed)
     assert re.fullmatch(EVALUATION, evaluation)
     states = live.strip("\r").split("\r")
