@@ -110,8 +110,8 @@ LARGEST = 1e5
 def plausible(x: Array) -> Array:
     """Zeros in place of NaN and of what is beyond LARGEST.
 
-    With such numbers a simulation that blows up ends. One row of 1e20 in a mean, and the statistics
-    of observations or rewards would be of no use any more.
+    With such numbers a simulation that blows up ends. A single row of 1e20 would make the
+    statistics of observations or rewards useless for good: their deviation would be infinite.
     """
     return jnp.where(jnp.abs(x) <= LARGEST, x, 0)
 
@@ -514,7 +514,6 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
         return {"episodic_return": np.zeros(0)}
     # All episodes side by side, each robot's first: none that is short is counted more often.
     envs = make_envs(replace(args, num_envs=args.eval_episodes), videos)
-
     env_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
 
     @jax.jit
