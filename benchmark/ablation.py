@@ -137,7 +137,7 @@ def main() -> int:
         run.show(tasks, closing)
         return 0
     write_copies(args, sources)
-    run.note_other_scripts(tasks)
+    run.check_versions(tasks, keep_old=True)
     for task in (task for task in tasks if has_diverged(task)):
         print(f"diverged {task.name}: {task.log}")
     signals = Signals()

@@ -26,7 +26,6 @@ import json
 import math
 import re
 import sys
-import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +39,8 @@ import numpy as np
 import plot
 import run_folders
 import tyro
+from intervals import welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from scipy import stats
 from tasks import diverged
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
@@ -50,7 +49,6 @@ from undo import ablations
 
 BASELINE = "baseline"  # the variant that has all details
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
-LEVEL = 0.95  # of the intervals
 GREY = "#6b7280"
 DARK = 0.6  # share from which on a background wants white text
 EXPLANATION = (
@@ -65,7 +63,7 @@ COLORS = LinearSegmentedColormap.from_list("worth", ["#b2182b", "#ffffff", "#216
 @dataclass
 class Args:
     runs_dir: Path  # --runs-dir of ablation.py
-    out: Path = Path("docs/results")  # where the files are written
+    out: Path = Path("results")  # where the files are written
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,14 @@ def read_variant(folder: Path) -> list[Trained]:
     return [found[key] for key in sorted(found)]
 
 
+def warn_of_unlike_runs(found: dict[tuple[str, str], list[Trained]]) -> None:
+    """Tells where runs differ from the baseline's in more than the detail: in flags or steps."""
+    for (variant, env_id), runs in found.items():
+        beside = [trained.run for trained in found.get((BASELINE, env_id), []) + runs]
+        for remark in run_folders.remarks_on_settings({env_id: beside}):
+            run_folders.warn(f"{variant}: {remark}")
+
+
 def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[Trained]]:
     """What counts of each variant in each environment."""
     found = defaultdict(list)
@@ -124,27 +130,11 @@ def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[
 # ------ numbers ------
 
 
-def difference_of_means(scores: np.ndarray, baseline: np.ndarray) -> tuple[float, float, float]:
-    """Difference of the means and its interval, of independent samples with variances of their own.
-
-    Welch's t interval; NaN if there is a single score. Scores that are all alike have no
-    variance: then the difference is known exactly.
-    """
-    difference = float(scores.mean() - baseline.mean())
-    if min(len(scores), len(baseline)) < 2:
-        return difference, math.nan, math.nan
-    if scores.std() == baseline.std() == 0:
-        return difference, difference, difference
-    with warnings.catch_warnings(action="ignore"):  # of one side alike, as 500 in CartPole often is
-        interval = stats.ttest_ind(scores, baseline, equal_var=False).confidence_interval(LEVEL)
-    return difference, float(interval.low), float(interval.high)
-
-
 def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained]) -> Effect:
     """The effect of leaving out a detail in an environment; NaN if there are no runs without it."""
     scores = np.array([trained.run.score for trained in runs])
     before = np.array([trained.run.score for trained in baseline])
-    difference, low, high = difference_of_means(scores, before) if runs else (math.nan,) * 3
+    difference, low, high = welch(scores, before) if runs else (math.nan,) * 3
     return Effect(
         tag=tag,
         env_id=env_id,
@@ -284,6 +274,7 @@ def main() -> int:
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]
     found = read_all(args.runs_dir, [BASELINE, *(ablation.name for ablation in trained)])
+    warn_of_unlike_runs(found)
     env_ids = [env_id for variant, env_id in found if variant == BASELINE]
     if not env_ids:
         run_folders.fail(

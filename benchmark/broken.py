@@ -303,7 +303,7 @@ def main() -> int:
             tasks = make_tasks(args, runs, faults)
         except ValueError as error:
             fail(str(error))
-        run.note_other_scripts(tasks)
+        run.check_versions(tasks, keep_old=True)
         signals = Signals()
         exit_code = run.run_locally(tasks, args.workers, signals)
         signals.release()

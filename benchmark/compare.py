@@ -28,6 +28,7 @@ Exit codes: 0 done, whatever the answer; 2 bad input or nothing to compare.
 import csv
 import re
 import textwrap
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -43,9 +44,12 @@ from run_folders import (
     WINDOW,
     Run,
     fail,
+    find_runs,
     mean_and_std,
     read_other_runs,
-    read_runs,
+    remarks_on_missing,
+    remarks_on_settings,
+    runs_by_env,
     short_number,
     warn,
 )
@@ -55,6 +59,7 @@ ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 ATARI_SOURCE = "[dqn_zoo](https://github.com/google-deepmind/dqn_zoo)"
 RESAMPLES = 2000  # of a bootstrap
 FEW_SEEDS = 10  # with fewer the bootstrap's intervals are clearly too narrow
+NEAR_ZERO = 0.1  # of a scale's span; differences are not told in % of less
 MOST_SEEDS = 100  # that anybody is advised to run
 POWER = 0.8  # probability that so many seeds show a difference that is there
 PROFILE_POINTS = 61
@@ -86,6 +91,7 @@ class Group:
     name: str
     by_env: dict[str, list[Run]]
     remarks: list[str] = field(default_factory=list)  # what the reader has to be told
+    unfinished: int = 0  # runs that were started, and diverged, were stopped or go on
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,8 @@ class Scores:
     def matrix(self, group: str) -> np.ndarray:
         """Normalized scores, (runs, shared environments), as rliable wants them.
 
-        Of an environment with more runs than another one the first ones are in it.
+        Of an environment with more runs than another one the first ones are in it; what is told
+        of that is in `remarks`.
         """
         columns = [self.normalized(group, env_id) for env_id in self.shared]
         count = min(len(column) for column in columns)
@@ -170,6 +177,7 @@ class Comparison:
     overall: Estimate  # difference of the mean normalized scores, shared environments
     overall_improvement: Estimate
     seeds_needed: int | None  # of each group, for a difference like this one to be seen
+    unfinished: list[str] = field(default_factory=list)  # "3 of 5 runs of B"
 
 
 @dataclass
@@ -214,7 +222,7 @@ def read_groups(args: Args) -> list[Group]:
     found: dict[str, Group] = {}
     ours = [name for name, folder in folders.items() if any(folder.glob("*/args.json"))]
     for name in ours:
-        found[name] = Group(name, *read_runs(folders[name], args.metric))
+        found[name] = read_group(name, folders[name], args.metric)
     scripts = {name: {run.script for run in all_runs(group)} for name, group in found.items()}
     for name, names in scripts.items():
         if len(names) > 1:
@@ -232,6 +240,14 @@ def read_groups(args: Args) -> list[Group]:
             expected += "" if name in ours else " <env_id>__<name>__<seed>__<time>"
             fail(f"{name}: no finished run{expected} in {folder}")
     return [found[name] for name in folders]
+
+
+def read_group(name: str, folder: Path, metric: str | None) -> Group:
+    """The runs of one of our scripts."""
+    found = find_runs(folder, metric)
+    by_env = runs_by_env(found)
+    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
+    return Group(name, by_env, remarks, len(found.unfinished - found.runs.keys()))
 
 
 def all_runs(group: Group) -> list[Run]:
@@ -332,6 +348,12 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
     if not shared:
         fail(f"no environment has runs of all groups: {', '.join(raw)}")
     for name, scores_of in raw.items():
+        fewest = min(len(scores_of[env_id]) for env_id in shared)
+        if more := [env_id for env_id in shared if len(scores_of[env_id]) > fewest]:
+            remarks.append(
+                f"In interquartile mean, optimality gap and profile {name} has its first {fewest} "
+                f"seeds alone, also in {', '.join(more)}."
+            )
         if missing := [env_id for env_id in env_ids if env_id not in scores_of]:
             remarks.append(
                 f"No run of {name}, so not in the overall numbers: {', '.join(missing)}."
@@ -410,6 +432,16 @@ def improvement(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return np.array([((gaps > 0) + 0.5 * (gaps == 0)).mean()])
 
 
+def mean_improvement(*samples: np.ndarray) -> np.ndarray:
+    """Mean of `improvement` over environments: (1,).
+
+    samples: (runs, 1) each, of the baseline's runs in the first environment, the other group's
+    there, then those of the next environment.
+    """
+    pairs = zip(samples[::2], samples[1::2], strict=True)
+    return np.mean([improvement(before, after) for before, after in pairs], axis=0)
+
+
 def bootstrap(scores: Any, function: Any) -> Estimate:
     """rliable's stratified bootstrap of a function of (runs, environments) scores.
 
@@ -468,7 +500,9 @@ def compare(scores: Scores, baseline: str, group: str) -> Comparison:
             for env_id in env_ids
         },
         overall=difference(pairs),
-        overall_improvement=bootstrap([scores.matrix(baseline), scores.matrix(group)], improvement),
+        overall_improvement=bootstrap(
+            [sample[:, None] for pair in pairs for sample in pair], mean_improvement
+        ),
         seeds_needed=seeds_needed(pairs),
     )
 
@@ -498,10 +532,29 @@ def evaluate(groups: list[Group], normalize: str) -> Results:
     scores = collect_scores(groups, normalize)
     baseline, *others = scores.raw
     comparisons = [compare(scores, baseline, group) for group in others]
+    for comparison in comparisons:
+        both = [one for one in groups if one.name in (comparison.baseline, comparison.group)]
+        comparison.unfinished = [
+            f"{one.unfinished} of {one.unfinished + len(all_runs(one))} runs of {one.name}"
+            for one in both
+            if one.unfinished
+        ]
     return Results(groups, scores, comparisons, measure_overall(scores, comparisons))
 
 
 # ------ the answer ------
+
+
+def in_percent(scores: Scores, comparison: Comparison, env_id: str) -> Estimate | None:
+    """The difference in % of the baseline's mean score.
+
+    None if that is near 0 beside the scale of the scores: a small part of it would be a large
+    number of per cent.
+    """
+    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
+    if mean < NEAR_ZERO * scores.scales[env_id].span:
+        return None
+    return comparison.by_env[env_id].times(100 / mean)
 
 
 def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
@@ -514,10 +567,8 @@ def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
         way = WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
         return comparison.overall.times(100), f" % of the way {way}"
     env_id = scores.shared[0]
-    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
-    if mean == 0:
-        return comparison.by_env[env_id], ""
-    return comparison.by_env[env_id].times(100 / mean), " %"
+    percent = in_percent(scores, comparison, env_id)
+    return (percent, " %") if percent else (comparison.by_env[env_id], "")
 
 
 def rounded(numbers: list[float]) -> list[str]:
@@ -538,14 +589,23 @@ def sentence(scores: Scores, comparison: Comparison) -> str:
         (size,) = rounded([abs(found.value)])
         more = "higher" if found.value > 0 else "lower"
         scored = f"{size}{words} {more}" if found.value else "the same"
+        both = (scores.raw[group], scores.raw[baseline])
+        single = [env_id for env_id in scores.shared if min(len(of[env_id]) for of in both) < 2]
+        only_there = f" of {', '.join(single)}" if len(scores.shared) > 1 else ""
         return (
             f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}{where}, but "
-            "one seed gives no interval; run at least 2, better 5 or more."
+            f"one seed{only_there} gives no interval; run at least 2, better 5 or more."
         )
     if found.sign:
         better = "better" if found.sign > 0 else "worse"
         size, low, high = rounded([abs(found.value), *sorted([abs(found.low), abs(found.high)])])
         interval = f" (95 %: {low} to {high})"
+        if comparison.unfinished:
+            return (
+                f"{group} and {baseline} cannot be told apart yet: "
+                f"{' and '.join(comparison.unfinished)} did not finish, or diverged; the others "
+                f"of {group} are {better} by {size}{words}{interval}{where}."
+            )
         return (
             f"{group} is {better} than {baseline} by {size}{words}{interval}{where}, {probability}."
         )
@@ -564,18 +624,34 @@ def sentence(scores: Scores, comparison: Comparison) -> str:
 # ------ the table ------
 
 
+def values_of(name: str, runs: list[Run]) -> str:
+    """The values that a flag has in some runs."""
+    return ", ".join(sorted({str(run.settings.get(name)) for run in runs}))
+
+
+def changed_flags(baseline: Group, group: Group) -> list[str]:
+    """Flags that differ in an environment that both have: "`gamma` 0.99 → 0.9 (X-v0)"."""
+    shared = [env_id for env_id in baseline.by_env if env_id in group.by_env]
+    runs = [run for env_id in shared for run in baseline.by_env[env_id] + group.by_env[env_id]]
+    where: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(name for run in runs for name in run.settings):
+        for env_id in shared if name not in ("env_id", "exp_name") else []:
+            before = values_of(name, baseline.by_env[env_id])
+            after = values_of(name, group.by_env[env_id])
+            if before != after:
+                where[f"`{name}` {before} → {after}"].append(env_id)
+    return [
+        change if len(env_ids) == len(shared) else f"{change} ({', '.join(env_ids)})"
+        for change, env_ids in where.items()
+    ]
+
+
 def what_differs(baseline: Group, group: Group) -> str:
     """Flags and script in which the runs of a group differ from the baseline's."""
     first, other = all_runs(baseline)[0], all_runs(group)[0]
     if not (first.settings.keys() & other.settings.keys() - {"env_id"}):
         return f"What {group.name} does otherwise than {baseline.name} is not recorded."
-    apart = {"env_id", "exp_name"}
-    names = [name for name in other.settings if name not in apart]
-    changed = [
-        f"`{name}` {first.settings.get(name)} → {other.settings[name]}"
-        for name in names
-        if first.settings.get(name) != other.settings[name]
-    ]
+    changed = changed_flags(baseline, group)
     hashes = [
         sorted({run.provenance.script_hash for run in all_runs(one)}) for one in (baseline, group)
     ]
@@ -598,8 +674,8 @@ def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list
         for comparison in comparisons:
             if comparison.group == name and env_id in comparison.by_env:
                 found = comparison.by_env[env_id]
-                mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
-                percent = found.times(100 / mean).text("+.1f") if mean else "-"
+                relative = in_percent(scores, comparison, env_id)
+                percent = relative.text("+.1f") if relative else "-"
                 chance = f"{comparison.improvement[env_id]:.2f}"
                 cells[1:] = [found.text(), percent, chance]
         rows.append(f"| {' | '.join([title, name, *cells])} |")
@@ -629,7 +705,8 @@ def explain(scores: Scores) -> list[str]:
     if min(counts) < FEW_SEEDS:
         lines.append(
             f"With fewer than {FEW_SEEDS} seeds intervals by resampling are too narrow; those of "
-            "the differences are not."
+            "the differences are not, for scores that are about normally distributed. A rare run "
+            "that fails is in none of them unless it was drawn."
         )
     if len(scores.raw) > 2:
         lines.append("Each group is compared for itself: of 20 that do nothing, one looks as if.")

@@ -1,6 +1,6 @@
 """How far apart two groups of runs are.
 
-Part of tune.py.
+Part of tune.py and ablation_plot.py.
 """
 
 import math

@@ -80,7 +80,7 @@ LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock 
 @dataclass
 class Args:
     runs_dir: Path  # folder that holds the run folders of one script
-    out: Path = Path("docs/results")  # where the four files are written
+    out: Path = Path("results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
     beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
 

@@ -44,6 +44,7 @@ class Args:
     start_seed: int = 1  # the first seed; the others follow it
     workers: int = 1  # runs at a time
     runs_dir: Path = Path("runs/benchmark")  # where the run folders and logs/ are kept
+    keep_old: bool = False  # keep finished runs of another version of the script, resume others
     plot: Path | None = None  # folder for curves and tables of the finished runs
     then: str | None = None  # shell command for each {env_id} after that; also {runs_dir}
     dry_run: bool = False  # print what would be run, and run nothing
@@ -250,13 +251,16 @@ def show(tasks: list[Task], closing: list[str]) -> None:
         print(command)
 
 
-def note_other_scripts(tasks: list[Task]) -> None:
-    """Tell which runs were made by another version of their script."""
+def check_versions(tasks: list[Task], keep_old: bool) -> None:
+    """Fails if a run was made by another version of its script; with keep_old it is told alone."""
     for task in tasks:
         folder, _ = find_run(task)
         copy = folder / task.script.name if folder else task.script
         if copy.exists() and copy.read_bytes() != task.script.read_bytes():
-            print(f"note: {folder} was made by a different {copy.name}", file=sys.stderr)
+            made = f"{folder} was made by a different {copy.name}"
+            if not keep_old:
+                fail(f"{made}: choose another --runs-dir, or keep such runs with --keep-old")
+            print(f"note: {made}", file=sys.stderr)
 
 
 def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
@@ -271,7 +275,7 @@ def main() -> int:
     args = tyro.cli(Args, description=__doc__)
     check(args)
     tasks = expand(args)
-    note_other_scripts(tasks)
+    check_versions(tasks, args.keep_old)
     closing = closing_commands(args)
     if args.dry_run:
         show(tasks, closing)

@@ -243,6 +243,9 @@ def find_runs(runs_dir: Path, metric: str | None = None) -> Found:
                 found.unfinished.add(key)
                 warn(f"{folder} is left out: not finished")
                 continue
+            if facts["args"].get("num_seeds", 1) > 1:
+                warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
+                continue
             run = read_run(folder, facts, metric)
         except (ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
@@ -276,10 +279,19 @@ def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
     remarks = []
     for env_id, group in by_env.items():
         first = group[0].settings
-        flags = {k for run in group for k in first if run.settings.get(k) != first[k]}
+        names = {name for run in group for name in run.settings}
+        flags = {k for k in names for run in group if run.settings.get(k) != first.get(k)}
         if flags:
             remarks.append(f"The runs of {env_id} differ in {', '.join(sorted(flags))}.")
     return remarks
+
+
+def runs_by_env(found: Found) -> dict[str, list[Run]]:
+    """Finished runs by environment, those of an environment by seed."""
+    by_env: dict[str, list[Run]] = defaultdict(list)
+    for run in sorted(found.runs.values(), key=lambda run: run.seed):
+        by_env[run.env_id].append(run)
+    return {env_id: by_env[env_id] for env_id in dict.fromkeys(key.env_id for key in found.runs)}
 
 
 def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list[Run]], list[str]]:
@@ -288,31 +300,52 @@ def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list
     Their scores are the metric, or what the script is measured by.
     """
     found = find_runs(runs_dir, metric)
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for run in found.runs.values():
-        by_env[run.env_id].append(run)
-    for group in by_env.values():
-        group.sort(key=lambda run: run.seed)
+    by_env = runs_by_env(found)
     remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
     for remark in remarks:
         warn(remark)
-    return dict(by_env), remarks
+    return by_env, remarks
 
 
 def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[Run]]:
-    """Another program's runs by environment.
+    """Another program's runs by environment; fails if they are runs of several algorithms.
 
     They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's; whatever has
-    logged the metric will do.
+    logged the metric will do. Of two runs of a seed the newer one counts.
     """
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for path in sorted(folder.iterdir()):
-        if match := re.fullmatch(r"(.+?)__.+__(\d+)__.+", path.name):
-            args = {"env_id": match[1], "seed": int(match[2])}
-            run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
-            if len(run.scores):
-                by_env[run.env_id].append(run)
-    return dict(by_env)
+    found = Found()
+    names = set()
+    folders = {file.parent for file in folder.rglob("events.out.tfevents.*")}
+    for path in sorted(folders, key=start_time):
+        # An environment's id may have a slash, which makes two folders of it.
+        match = re.fullmatch(r"(.+?)__(.+)__(\d+)__.+", str(path.relative_to(folder)))
+        if match is None:
+            continue
+        key = RunKey(program, match[1], int(match[3]))
+        args = {"env_id": key.env_id, "seed": key.seed}
+        run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
+        if not len(run.scores):
+            continue
+        names.add(match[2])
+        if key in found.runs:
+            warn(f"{found.runs[key].folder} is left out: {path.name} is newer")
+        found.runs[key] = run
+    if len(names) > 1:
+        fail(f"{program}: runs of {', '.join(sorted(names))} in {folder}; give each its own folder")
+    by_env = runs_by_env(found)
+    return {env_id: without_cut_off_runs(runs) for env_id, runs in by_env.items()}
+
+
+def without_cut_off_runs(runs: list[Run]) -> list[Run]:
+    """Another program's runs that did at least a tenth of the steps of the longest of them.
+
+    Nothing else tells whether such a run was finished.
+    """
+    longest = max(run.total_steps for run in runs)
+    for run in runs:
+        if 10 * run.total_steps < longest:
+            warn(f"{run.folder} is left out: {run.total_steps:,} of {longest:,} steps")
+    return [run for run in runs if 10 * run.total_steps >= longest]
 
 
 def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:

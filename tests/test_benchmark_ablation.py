@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import ablations as results
+import intervals
 import pytest
 from ablations import Effect, read_effects, table, write_effects
 from family import Script
@@ -200,7 +201,7 @@ def test_flags_of_the_shell_script_go_to_the_runner(shell):
 def test_difference_of_means_by_hand():
     """Variances of 2 each: standard error sqrt(2), 2 degrees of freedom, t = 4.3027."""
     scores, baseline = plot.np.array([0.0, 2.0]), plot.np.array([10.0, 12.0])
-    difference, low, high = plot.difference_of_means(scores, baseline)
+    difference, low, high = intervals.welch(scores, baseline)
     assert difference == -10
     assert (high + 10) == pytest.approx(4.30265 * 2**0.5, abs=1e-4)
     assert (low + 10) == pytest.approx(-4.30265 * 2**0.5, abs=1e-4)
@@ -209,16 +210,16 @@ def test_difference_of_means_by_hand():
 def test_difference_of_means_with_unequal_variances_by_hand():
     """Of 3 scores each, the baseline's alike: 2 degrees of freedom, standard error 1 / sqrt(3)."""
     scores, baseline = plot.np.array([4.0, 5.0, 6.0]), plot.np.array([9.0, 9.0, 9.0])
-    difference, low, high = plot.difference_of_means(scores, baseline)
+    difference, low, high = intervals.welch(scores, baseline)
     half = 4.30265 / 3**0.5
     assert (difference, low, high) == pytest.approx((-4, -4 - half, -4 + half), abs=1e-4)
 
 
 def test_difference_of_few_or_equal_scores():
     one, two, alike = (plot.np.array(x) for x in ([3.0], [1.0, 2.0], [5.0, 5.0]))
-    difference, low, high = plot.difference_of_means(one, two)
+    difference, low, high = intervals.welch(one, two)
     assert difference == 1.5 and math.isnan(low) and math.isnan(high)
-    assert plot.difference_of_means(alike, alike + 2) == (-2, -2, -2)
+    assert intervals.welch(alike, alike + 2) == (-2, -2, -2)
 
 
 def make_run(
@@ -240,6 +241,16 @@ def make_run(
     for number, score in enumerate([start] * 10 + [end] * 100):
         writer.add_scalar("charts/episodic_return", score, number + 1)
     writer.close()
+
+
+def test_runs_with_other_flags_than_the_baselines_are_told(runs_dir, tmp_path, capsys):
+    (run,) = (runs_dir / "core-3").glob("A-v0__ppo__2__*")
+    facts = json.loads((run / "args.json").read_text())
+    facts["args"]["total_timesteps"] = 7
+    (run / "args.json").write_text(json.dumps(facts))
+    plot.warn_of_unlike_runs(plot.read_all(runs_dir, ["baseline", "core-3", "core-7"]))
+    told = "warning: core-3: The runs of A-v0 differ in total_timesteps.\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Answers, statistics and files of benchmark/compare.py, from numbers whose truth is known."""
 
 import csv
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+import run_folders
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program
 from rliable import metrics
@@ -158,6 +160,21 @@ def test_over_several_environments_in_percent_of_the_scale(tmp_path):
 # ------ statistics ------
 
 
+def test_one_environment_with_a_single_seed_is_named():
+    results = results_of(
+        A={"X-v0": [1.0, 2.0, 3.0], "Y-v0": [1.0, 2.0]}, B={"X-v0": [4.0, 5.0], "Y-v0": [5.0]}
+    )
+    assert "but one seed of Y-v0 gives no interval" in said(results)
+
+
+def test_no_percent_of_nearly_nothing():
+    """Means 0.1 and 2.1, and 0 is far from the worst run."""
+    results = results_of(A={"X-v0": [-9.9, 10.1]}, B={"X-v0": [-7.9, 12.1]})
+    assert "a difference of 2 (95 %" in said(results)
+    row = compare.env_rows(results.scores, results.comparisons, "X-v0")[1]
+    assert "| +2.00 (" in row and row.endswith("| - | 0.75 |")
+
+
 def test_welchs_interval_is_scipys():
     rng = np.random.default_rng(0)
     before, after = rng.normal(0, 1, 4), rng.normal(1, 5, 7)
@@ -306,6 +323,77 @@ def test_another_programs_runs_and_three_groups(tmp_path):
     assert table.splitlines()[1].startswith("again is better than Peer by 100 %")
     assert "What ours does otherwise than Peer is not recorded." in table
     assert "Each group is compared for itself" in table
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_runs_that_did_not_finish_are_in_the_answer(tmp_path):
+    """Three of five diverged: the other two say little."""
+    groups = two_groups(tmp_path, {"X-v0": [1.0, 1.1, 0.9]}, {"X-v0": [2.0, 2.1, 1.9]})
+    for seed in (4, 5, 6):
+        part = {"start": 0, "episodes": episodes(np.zeros(3)), "last": (100, 9.0)}
+        make_run(tmp_path / "b", "X-v0", seed, [part], finished=False)
+    expected = "B and A cannot be told apart yet: 3 of 6 runs of B did not finish, or diverged; "
+    assert answer(tmp_path, *groups).startswith(f"{expected}the others of B are better by 100 %")
+
+
+def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
+    folder = make_group(tmp_path / "theirs", {"X-v0": [1.0, 2.0]}, foreign=True)
+    part = {"start": 0, "episodes": episodes(np.full(3, 9.0)), "last": (100, 9.0)}
+    newer = make_run(folder, "X-v0", 2, [part], ended="20261121-120000")
+    crashed = {"start": 0, "episodes": episodes(np.full(1, 9.0), step=1), "last": (2, 1.0)}
+    make_run(folder, "X-v0", 3, [crashed])
+    slash = make_run(folder, "ALE/Pong-v5", 1, [part])
+    assert slash.parent.name == "ALE"
+    by_env = run_folders.read_other_runs(folder, "Peer", run_folders.RETURN)
+    assert by_env.keys() == {"X-v0", "ALE/Pong-v5"}
+    assert [(run.seed, run.score) for run in by_env["X-v0"]] == [(1, 1.0), (2, 9.0)]
+    warned = capsys.readouterr().err
+    assert f"is left out: {newer.name} is newer" in warned
+    assert "is left out: 2 of 100 steps" in warned
+    make_run(folder, "X-v0", 1, [part], name="dqn")
+    with pytest.raises(SystemExit):
+        run_folders.read_other_runs(folder, "Peer", run_folders.RETURN)
+    assert "Peer: runs of dqn, ppo in " in capsys.readouterr().err
+
+
+def test_all_runs_are_in_the_probability_of_improvement():
+    """X: B wins 5 of 10 pairs, Y: 2 of 2; in the first two seeds alone it would win all."""
+    results = results_of(
+        A={"X-v0": [1.0, 1.0], "Y-v0": [1.0, 1.0]},
+        B={"X-v0": [2.0, 2.0, 0.0, 0.0, 1.0], "Y-v0": [2.0, 2.0]},
+    )
+    (comparison,) = results.comparisons
+    assert comparison.improvement == {"X-v0": 0.5, "Y-v0": 1.0}
+    assert comparison.overall_improvement.value == 0.75
+    assert "B has its first 2 seeds alone, also in X-v0." in "".join(results.scores.remarks)
+
+
+def test_runs_of_several_seeds_at_once_are_no_seed(tmp_path, capsys):
+    folder = make_group(tmp_path, {"X-v0": [1.0, 2.0]})
+    run = next(folder.glob("*__2__*"))
+    facts = json.loads((run / "args.json").read_text())
+    facts["args"]["num_seeds"] = 5
+    (run / "args.json").write_text(json.dumps(facts))
+    assert [key.seed for key in run_folders.find_runs(folder).runs] == [1]
+    assert "one curve for all its seeds" in capsys.readouterr().err
+
+
+def test_flags_are_compared_within_an_environment(tmp_path):
+    """An environment's own flags are no difference; a flag that only the baseline has is one."""
+    groups = []
+    for name in "AB":
+        folder = make_group(tmp_path / name, {"X-v0": [1.0], "Y-v0": [1.0]})
+        for run in folder.glob("Y-v0*"):
+            facts = json.loads((run / "args.json").read_text())
+            facts["args"]["gamma"] = 0.9
+            facts["args"] |= {"old": True} if name == "A" else {}
+            (run / "args.json").write_text(json.dumps(facts))
+        found = run_folders.find_runs(folder)
+        by_env = run_folders.runs_by_env(found)
+        if name == "B":  # as if Y's runs had started first
+            by_env = dict(reversed(by_env.items()))
+        groups.append(compare.Group(name, by_env))
+    assert compare.what_differs(*groups) == "B beside A: `old` True → None (Y-v0)."
 
 
 @pytest.mark.usefixtures("no_picture")

@@ -120,7 +120,10 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
 
     fake.let_go()  # the third one is started afresh
     fake.path.write_text(f"{fake.path.read_text()}# edited\n")
-    again = fake.run(*flags)
+    refused = fake.run(*flags)
+    assert refused.returncode == 2 and "--keep-old" in refused.stderr
+    assert len(fake.run_folders()) == 2, "nothing is mixed unasked"
+    again = fake.run(*flags, "--keep-old")
     assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
     assert again.stderr.count("was made by a different fake.py") == 2
     for folder in cut_off:
@@ -130,7 +133,7 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
         argv = json.loads((folder / "args.json").read_text())["argv"]
         assert argv[:2] == ["--env-id", "Slow-v0"]
     assert len(fake.run_folders()) == 3
-    assert "0 done, 3 skipped" in fake.run(*flags).stdout
+    assert "0 done, 3 skipped" in fake.run(*flags, "--keep-old").stdout
 
 
 def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
