@@ -61,10 +61,10 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that come, 30 let iterations and seeds run in one call, 70 log several seeds, name
-    # one that diverges and take one out, 20 keep random keys apart, 25 film, 33 are the networks for
-    # two kinds of observations, 45 wrap gymnax and 35 save time; an iteration moves from `train`
-    # into a function.
+    # Of the lines that come, 30 let iterations and seeds run in one call; 70 log several seeds,
+    # name one that diverges and take one out; 20 keep random keys apart; 25 film; 33 are the networks
+    # for two kinds of observations; 45 wrap gymnax and 35 save time. An iteration moves from
+    # `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
         (186, 413),
