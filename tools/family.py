@@ -62,7 +62,7 @@ FAMILY: dict[str, Script] = {
         without=frozenset({"torch"}),
     ),
     # Of the lines that come, 30 let iterations and seeds run in one call; 70 log several seeds,
-    # name one that diverges and take one out; 20 keep random keys apart; 25 film; 33 are the networks
+    # name one that diverges and take one out; 20 keep random keys apart; 25 film; 33 are networks
     # for two kinds of observations; 45 wrap gymnax and 35 save time. An iteration moves from
     # `train` into a function.
     "ppo_gymnax.py": Script(
