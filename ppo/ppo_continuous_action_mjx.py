@@ -810,7 +810,7 @@ class Run:
             end = int(part[-1, 0])
             _, mean_return, mean_length = part.mean(0).tolist()
             point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point, end)
+            self.write(point | {"charts/episodes": len(part)}, end)
         self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
         self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []

@@ -469,6 +469,10 @@ def test_many_episodes_share_points(tmp_path: Path):
     returns = points["charts/episodic_return"]
     assert len(returns) == script.MOST_POINTS and returns[0] == (6, 2.5)
     assert [step for step, _ in returns] == sorted({step for step, _ in returns})
+    counts = [count for _, count in points["charts/episodes"]]
+    assert sum(counts) == 260 and counts[0] == 6, "the mean of 0 to 5 is 2.5"
+    weighted = np.average([x for _, x in returns], weights=counts)
+    assert weighted == pytest.approx(np.mean(score))
     assert np.mean(score) == pytest.approx(points["charts/avg_episodic_return"][0][1])
     assert run.recent == [[x, x + 1] for x in range(160, 260)]
 
