@@ -22,6 +22,7 @@ from tensorboard.util import tensor_util
 
 WINDOW = 100  # episodes in a rolling mean, and in a final score
 RETURN = "charts/episodic_return"
+EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is the mean of
 # Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
 METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
@@ -31,7 +32,7 @@ Axis = Literal["steps", "minutes"]
 
 
 class Episode(NamedTuple):
-    """An episode of the training."""
+    """An episode of the training, or one of several that share a point: their mean."""
 
     step: int  # of the environments, when it ended
     minutes: float  # of training until then
@@ -119,13 +120,16 @@ def read_part(path: Path, metric: str, events: Events) -> None:
             events.episodes = [one for one in events.episodes if one.step < event.step]
             events.last_step = min(events.last_step, event.step - 1)
         minutes = minutes_before + (event.wall_time - part_started) / 60
+        numbers = {}
         for value in event.summary.value:
             if value.tag.startswith(TRAINING):
                 events.last_step = max(events.last_step, event.step)
                 events.minutes = minutes
-            if value.tag == metric:
-                score = float(tensor_util.make_ndarray(value.tensor))
-                events.episodes.append(Episode(event.step, minutes, score))
+            if value.tag in (metric, EPISODES):
+                numbers[value.tag] = float(tensor_util.make_ndarray(value.tensor))
+        if metric in numbers:
+            episode = Episode(event.step, minutes, numbers[metric])
+            events.episodes += [episode] * int(numbers.get(EPISODES, 1))
 
 
 def read_events(folder: Path, metric: str = RETURN) -> Events:

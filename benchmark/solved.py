@@ -13,6 +13,7 @@ from tensorboard.util import tensor_util
 
 WINDOW = 100  # episodes, whose mean return has to reach the score
 RETURN = "charts/episodic_return"
+EPISODES = "charts/episodes"  # beside a return: how many episodes the point is the mean of
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,20 @@ class Watch:
             if path not in self.loaders:
                 self.loaders[path] = EventFileLoader(str(path))
             for event in self.loaders[path].Load():
-                for value in event.summary.value:
-                    if value.tag == RETURN:
-                        episodic_return = float(tensor_util.make_ndarray(value.tensor))
-                        self.add_episode(episodic_return, Moment(event.wall_time, event.step))
+                numbers = {
+                    value.tag: float(tensor_util.make_ndarray(value.tensor))
+                    for value in event.summary.value
+                    if value.tag in (RETURN, EPISODES)
+                }
+                if RETURN in numbers:
+                    count = int(numbers.get(EPISODES, 1))
+                    self.add_point(numbers[RETURN], count, Moment(event.wall_time, event.step))
         return self.solved is not None
 
-    def add_episode(self, episodic_return: float, end: Moment) -> None:
-        """Takes in one more episode."""
+    def add_point(self, mean_return: float, count: int, end: Moment) -> None:
+        """Takes in one more episode, or several that are logged as their mean."""
         self.last_step = end.step
-        self.returns.append(episodic_return)
+        self.returns.extend([mean_return] * count)
         enough = len(self.returns) == WINDOW
         if self.solved is None and enough and sum(self.returns) / WINDOW >= self.score:
             self.solved = end

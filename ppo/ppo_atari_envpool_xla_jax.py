@@ -400,7 +400,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
-    agent = jax.jit(lambda: Agent(envs, nnx.Rngs(args.seed), args.bf16))()
+    # Not the same key for both: fold_in makes the keys of the weights, too.
+    weights_key, train_key = jax.random.split(jax.random.key(args.seed))
+    agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key), args.bf16))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
     learner = {"agent": agent, "moments": optimizer.init(agent)}
     if checkpoint:
@@ -416,7 +418,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         learning_rate = remaining * args.learning_rate  # [core-4] annealing
-        key = jax.random.fold_in(jax.random.key(args.seed), iteration)
+        key = jax.random.fold_in(train_key, iteration)
 
         # ------ rollout: act in the environments and store what happens ------
         state, next_obs, rows = rollout(envs, learner["agent"], state, next_obs, key, args)
@@ -656,7 +658,7 @@ class Run:
             end = int(part[-1, 0])
             _, mean_return, mean_length = part.mean(0).tolist()
             point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point, end)
+            self.write(point | {"charts/episodes": len(part)}, end)
         self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
         self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []

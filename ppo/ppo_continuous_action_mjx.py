@@ -103,9 +103,17 @@ def where_rows(mask: Array, yes: Array, no: Array) -> Array:  # (rows, ...)
     return jnp.where(mask.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
 
 
-def finite(x: Array) -> Array:
-    """Zeros in place of NaN and infinity: with such numbers a simulation that blew up ends."""
-    return jnp.where(jnp.isfinite(x), x, 0)
+# Robots' positions, velocities, forces and rewards are smaller: beyond it, a simulation blows up.
+LARGEST = 1e5
+
+
+def plausible(x: Array) -> Array:
+    """Zeros in place of NaN and of what is beyond LARGEST.
+
+    With such numbers a simulation that blows up ends. A single row of 1e20 would make the
+    statistics of observations or rewards useless for good: their deviation would be infinite.
+    """
+    return jnp.where(jnp.abs(x) <= LARGEST, x, 0)
 
 
 class Playground:
@@ -135,20 +143,24 @@ class Playground:
         """What the policy may see; some tasks show the critic more, which is not used here."""
         return robots.obs["state"] if isinstance(robots.obs, dict) else robots.obs
 
-    def reset(self, seed: int) -> tuple[dict[str, Any], Array]:  # state, observations
-        """All episodes are over: with the first step everything begins.
+    def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
+        """A state, and observations, (num_envs, size), in which all episodes are over.
 
-        So that starts are compiled in one place, which for some robots takes longer than steps.
+        With the first step everything begins. So that starts are compiled in one place, which for
+        some robots takes longer than steps.
         """
         rows = (self.args.num_envs,)  # [core-1] vectorized
         # Playground's tasks want keys of the old kind.
-        state: dict[str, Any] = {"key": jax.random.PRNGKey(seed), "over": jnp.ones(rows, bool)}
+        state: dict[str, Any] = {"key": jax.random.key_data(key), "over": jnp.ones(rows, bool)}
         state |= {"score": jnp.zeros(rows), "length": jnp.zeros(rows, int)}
         state["robots"] = jax.tree.map(lambda x: jnp.zeros(rows + x.shape, x.dtype), self.start)
         return state, self.observe(state["robots"])
 
     def step(self, state: dict[str, Any], actions: Array) -> tuple[dict, Array, dict[str, Array]]:
-        """The state after the step, observations and rows of what came of it: (num_envs,) each."""
+        """The state after the step, observations, (num_envs, size), and rows of what came of it.
+
+        actions: (num_envs, size). Rows: (num_envs,) each, but for poses, (num_envs, ...).
+        """
         resets = state["over"]
         key, reset_key = jax.random.split(state["key"])
         clipped = actions.clip(-1, 1)  # [continuous-5] action clipping for the environment
@@ -160,7 +172,7 @@ class Playground:
 
         # A start may take as long as hundreds of steps: none is computed where nobody needs one.
         robots = jax.lax.cond(resets.any(), restart, lambda robots: robots, robots)
-        rewards = jnp.where(resets, 0, finite(robots.reward))
+        rewards = jnp.where(resets, 0, plausible(robots.reward))
         score = jnp.where(resets, 0, state["score"] + rewards)
         length = jnp.where(resets, 0, state["length"] + 1)
         terminated = robots.done.astype(bool)
@@ -171,7 +183,7 @@ class Playground:
         if self.args.capture_video:
             rows |= {name: getattr(robots.data, name) for name in POSE}
         state = {"key": key, "over": over, "score": score, "length": length, "robots": robots}
-        return state, finite(self.observe(robots)), rows
+        return state, plausible(self.observe(robots)), rows
 
     def film(self, rows: dict[str, Array], robot: int = 0) -> None:
         """Goes on with the film of a robot, in rows of (steps, num_envs); writes it at the end."""
@@ -408,7 +420,10 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
 def act(
     envs: Playground, agent: Agent, state: dict, obs: Array, key: Array
 ) -> tuple[dict, Array, dict[str, Array]]:
-    """A step of all environments: their state, the next observations and what is to be stored."""
+    """A step of all environments: their state, the next observations and what is to be stored.
+
+    key: one, for all actions; robots have theirs in the state.
+    """
     x = agent.features(obs)
     action = agent.get_action(x, key)
     state, next_obs, row = envs.step(state, action)
@@ -445,6 +460,13 @@ def get_logprobs_values(
     next_value = agent.get_value(agent.features(next_obs))
     values = jnp.concatenate([value, next_value]).reshape(-1, num_envs)
     return logprobs.reshape(num_steps, num_envs), values
+
+
+@jax.jit
+def get_explained_variance(advantages: Array, returns: Array, valid: Array) -> Array:
+    """The share of the returns' variance that the values explain; all are (num_steps, num_envs)."""
+    unexplained = advantages.var(where=valid)  # advantages are returns - values
+    return 1 - unexplained / (returns.var(where=valid) + 1e-8)
 
 
 def gradient_step(
@@ -492,16 +514,17 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
         return {"episodic_return": np.zeros(0)}
     # All episodes side by side, each robot's first: none that is short is counted more often.
     envs = make_envs(replace(args, num_envs=args.eval_episodes), videos)
+    env_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
 
     @jax.jit
     def play(agent: Agent) -> dict[str, Array]:
         def one_step(before: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
             state, obs = before
-            key = jax.random.fold_in(jax.random.key(args.seed + 1_000_000), step)
+            key = jax.random.fold_in(act_key, step)
             state, obs, rows = envs.step(state, agent.get_action(agent.features(obs), key, greedy))
             return (state, obs), rows
 
-        begin = envs.reset(seed=args.seed + 1_000_000)
+        begin = envs.reset(env_key)
         return jax.lax.scan(one_step, begin, jnp.arange(1 + envs.time_limit))[1]
 
     rows = jax.device_get(play(agent))
@@ -518,7 +541,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
-    agent = jax.jit(lambda: Agent(envs, nnx.Rngs(args.seed)))()
+    # split and fold_in make the same keys of a key, so that none is given to both of them.
+    weights_key, env_key, train_key = jax.random.split(jax.random.key(args.seed), 3)
+    agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key)))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
     learner = {"agent": agent, "moments": optimizer.init(agent)}
     if checkpoint:
@@ -529,13 +554,13 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     save_if_due(run, learner, iterations_done, global_step)
 
     # ------ storage: the rows of a rollout come from `rollout` ------
-    state, next_obs = envs.reset(seed=args.seed + global_step)
+    state, next_obs = envs.reset(jax.random.fold_in(env_key, global_step))
     last_done = jnp.ones((1, args.num_envs), bool)  # before the first step of the rollout
     discounted = jnp.zeros(args.num_envs)  # sums of rewards so far, before that step
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         learning_rate = remaining * args.learning_rate  # [core-4] annealing
-        key = jax.random.fold_in(jax.random.key(args.seed), iteration)
+        key = jax.random.fold_in(train_key, iteration)
 
         # ------ rollout: act in the environments and store what happens ------
         state, next_obs, rows = rollout(envs, learner["agent"], state, next_obs, key, args)
@@ -570,9 +595,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
         # ------ log ------
-        advantages, returns, valid = jax.device_get((advantages, returns, valid))
-        unexplained = advantages[valid].var()  # advantages are returns - values
-        explained_variance = 1 - unexplained / (returns[valid].var() + 1e-8)
+        explained_variance = float(get_explained_variance(advantages, returns, valid))
         if args.capture_video:
             envs.film(rows)
         run.log_episodes(rows, global_step)
@@ -787,7 +810,7 @@ class Run:
             end = int(part[-1, 0])
             _, mean_return, mean_length = part.mean(0).tolist()
             point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point, end)
+            self.write(point | {"charts/episodes": len(part)}, end)
         self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
         self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []

@@ -13,7 +13,8 @@
 """PPO for gymnax, all of it compiled: environments, rollout, advantages and update in one function.
 
     uv run ppo/ppo_gymnax.py                                      learns CartPole-v1; 500k steps
-    uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --total-timesteps 10000000
+    uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --num-minibatches 8 \\
+        --learning-rate 1e-3 --total-timesteps 10000000
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
 Details: core 1-13, aux 3
@@ -24,7 +25,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,7 +71,7 @@ class Args:
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
     log_every: int = 25_000  # steps between logged points: so many are one compiled call
-    checkpoint_every: int = 1000  # iterations between checkpoints; 0: only at start and end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the evaluation's first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
@@ -85,26 +85,6 @@ class Args:
     def iterations_per_call(self) -> int:
         """So many iterations run on the device before anything is logged."""
         return min(max(self.log_every // self.batch_size, 1), self.num_iterations)
-
-
-class Later(ModuleType):
-    """Stands for a module until something of it is used, and imports it then."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
-
-
-def import_gymnax() -> ModuleType:
-    """gymnax, which starts JAX: not before setup_jax.
-
-    Its pictures need packages that take six times as long to import: they wait for a film.
-    """
-    waiting = {"matplotlib.pyplot", "seaborn"} - sys.modules.keys()
-    sys.modules.update({name: Later(name) for name in waiting})
-    gymnax = import_module("gymnax")
-    for name in waiting:  # others get the real ones
-        del sys.modules[name]
-    return gymnax
 
 
 class Gymnax:
@@ -126,7 +106,8 @@ class Gymnax:
         self.single_observation_space = space_of(self.env.observation_space(self.params))
         self.single_action_space = space_of(self.env.action_space(self.params))
 
-    def reset(self, key: Array) -> tuple[dict[str, Array], Array]:  # state, observations
+    def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
+        """First states, and observations, (num_envs, *shape)."""
         num_envs = self.args.num_envs
         reset = jax.vmap(self.env.reset, in_axes=(0, None))
         obs, env_state = reset(jax.random.split(key, num_envs), self.params)  # [core-1] vectorized
@@ -135,7 +116,11 @@ class Gymnax:
     def step(
         self, state: dict[str, Any], actions: Array, keys: Array
     ) -> tuple[dict[str, Any], Array, dict[str, Array]]:
-        """The state after the step, observations and rows of what came of it: (num_envs,) each."""
+        """The state after the step, observations, (num_envs, *shape), and rows of what came of it.
+
+        keys: (num_envs,), for the environments' own random numbers. Rows: (num_envs,) each, but for
+        `next_obs`, (num_envs, *shape): what the step has led to, of the episode that it belongs to.
+        """
         step = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))
         answer = step(keys, state["env"], actions, self.params)
         obs, env_state, rewards, terminated, truncated, info = answer
@@ -144,7 +129,7 @@ class Gymnax:
         length = state["length"] + 1
         rows = {"rewards": rewards.astype(float), "terminated": terminated, "truncated": truncated}
         rows |= {"over": over, "score": score, "length": length}
-        rows["next_obs"] = info["final_observation"]  # of this episode; obs may be of the next one
+        rows["next_obs"] = info["final_observation"]  # while obs may be of the next episode
         state = {"env": env_state, "score": jnp.where(over, 0, score)}
         state["length"] = jnp.where(over, 0, length)
         return state, obs, rows
@@ -364,7 +349,10 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
 def act(
     envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array, env_keys: Array
 ) -> tuple[dict, Array, dict[str, Array]]:
-    """A step of all environments: their state, the next observations and what is to be stored."""
+    """A step of all environments: their state, the next observations and what is to be stored.
+
+    key: one, for all actions. env_keys: (num_envs,), for the environments.
+    """
     x = agent.features(obs)
     action = agent.get_action(x, key)
     state, next_obs, row = envs.step(state, action, env_keys)
@@ -385,7 +373,7 @@ def rollout(
         state, obs, row = act(envs, agent, *before, *keys)
         return (state, obs), row
 
-    # All at once: in the loop, small pieces of work would each take their time.
+    # All keys are made at once: in the loop each of these small pieces of work would take its time.
     keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
     (state, obs), rows = jax.lax.scan(one_step, (state, obs), (keys[:, 0], keys[:, 1:]))
     return state, obs, rows
@@ -415,7 +403,9 @@ def gradient_step(
 def shuffle(key: Array, rows: int) -> Array:  # (rows,)
     """The numbers below `rows` in random order; jax.random.permutation takes four times as long.
 
-    Random numbers whose last bits are the row's number are sorted: one array instead of pairs.
+    Random numbers whose last bits are the row's number are sorted: one array instead of pairs. Of
+    32 bits those that the number does not need are random. Rows that share them keep their order:
+    hardly any of 512 rows, 64 pairs of 8,192, all of a million, which is then less of a shuffle.
     """
     numbers = jnp.arange(rows, dtype=jnp.uint32)
     last_bits = jnp.uint32(2 ** (rows - 1).bit_length() - 1)  # ones, as many as numbers need
@@ -434,8 +424,7 @@ def update_ppo(
 
     def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
         learner, stopped = before
-        epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
-        shuffled = shuffle(epoch_key, args.batch_size)
+        shuffled = shuffle(jax.random.fold_in(key, epoch), args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
@@ -459,10 +448,11 @@ def one_iteration(
     learner = {"agent": now["agent"], "moments": now["moments"]}
     remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
     learning_rate = remaining * args.learning_rate  # [core-4] annealing
-    key = jax.random.fold_in(jax.random.key(now["seed"]), iteration)
+    _, _, train_key = keys_of(now["seed"])
+    rollout_key, shuffle_key = jax.random.split(jax.random.fold_in(train_key, iteration))
 
     # Rollout: act in the environments and store what happens.
-    state, obs, rows = rollout(envs, now["agent"], now["envs"], now["obs"], key, args)
+    state, obs, rows = rollout(envs, now["agent"], now["envs"], now["obs"], rollout_key, args)
 
     # Advantages: how much better than expected was each action?
     logprobs, values, next_values = get_logprobs_values(now["agent"], rows)
@@ -470,11 +460,12 @@ def one_iteration(
     advantages, returns = compute_gae(rows["rewards"], values, next_values, *ends, args)
     batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
     batch |= {"values": values, "advantages": advantages, "returns": returns}
-    batch["valid"] = jnp.ones_like(rows["over"])  # same-step resets: no row is a reset step
+    # The loss leaves reset steps out. Resets on the same step leave none: all rows are valid.
+    batch["valid"] = jnp.ones_like(rows["over"])
     batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
     # Update: a few epochs of gradient steps on minibatches of the rollout.
-    learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
+    learner, stats = update_ppo(learner, batch, shuffle_key, learning_rate, optimizer, args)
 
     stats["losses/explained_variance"] = 1 - advantages.var() / (returns.var() + 1e-8)
     stats["charts/learning_rate"] = jnp.asarray(learning_rate)
@@ -485,11 +476,11 @@ def one_iteration(
 
 @partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="now")
 def iterate(
-    envs: Gymnax, now: dict[str, Any], done: int, optimizer: Any, args: Args
+    envs: Gymnax, now: dict[str, Any], iterations_done: int, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`iterations_per_call` iterations of every seed, of which so many are done already.
+    """The next `iterations_per_call` iterations of every seed, and what is to be logged of them.
 
-    What is to be logged has the shape (num_seeds, iterations_per_call, ...).
+    The latter has the shape (num_seeds, iterations_per_call, ...).
     """
 
     def of_one_seed(now: dict) -> tuple[dict, dict]:
@@ -499,7 +490,8 @@ def iterate(
             beyond = iteration > args.num_iterations
             return jax.tree.map(partial(jnp.where, beyond), now, after), logged
 
-        return jax.lax.scan(step, now, done + 1 + jnp.arange(args.iterations_per_call))
+        first = iterations_done + 1
+        return jax.lax.scan(step, now, first + jnp.arange(args.iterations_per_call))
 
     if jax.default_backend() == "cpu":  # where products of stacks of matrices are slow
         return jax.lax.map(of_one_seed, now)
@@ -510,10 +502,23 @@ def seeds_of(args: Args) -> Array:  # (num_seeds,)
     return jnp.uint32(args.seed) + jnp.arange(args.num_seeds, dtype=jnp.uint32)
 
 
+def keys_of(seed: Array) -> Array:  # (3,)
+    """Of a training: the keys of its weights, of its first episodes and of its iterations.
+
+    split and fold_in make the same keys of a key, so that none is given to both of them.
+    """
+    return jax.random.split(jax.random.key(seed), 3)
+
+
 def make_agents(envs: Gymnax, args: Args) -> Agent:
     """An agent for each seed, as one whose arrays have one more dimension: (num_seeds, ...)."""
+
+    def make_agent(seed: Array) -> Agent:
+        weights_key, _, _ = keys_of(seed)
+        return Agent(envs, nnx.Rngs(weights_key))
+
     # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
-    return jax.lax.map(lambda seed: Agent(envs, nnx.Rngs(jax.random.key(seed))), seeds_of(args))
+    return jax.lax.map(make_agent, seeds_of(args))
 
 
 def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
@@ -521,8 +526,15 @@ def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
     seeds = seeds_of(args)
     agents = make_agents(envs, args)
     moments = jax.vmap(optimizer.init)(agents)
-    state, obs = jax.vmap(envs.reset)(jax.vmap(jax.random.key)(seeds))
-    return {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
+
+    def first_episodes(seed: Array) -> tuple[dict[str, Any], Array]:
+        _, env_key, _ = keys_of(seed)
+        return envs.reset(env_key)
+
+    state, obs = jax.vmap(first_episodes)(seeds)
+    now = {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
+    now["means"] = jnp.full((args.num_seeds, 2), jnp.nan)  # for log_seeds: no episode has ended yet
+    return now
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
@@ -532,7 +544,8 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     """
     envs = make_envs(replace(args, num_envs=max(args.eval_episodes, 1)), videos)
     keys = jax.vmap(jax.random.key)(seeds_of(args) + 1_000_000)
-    state, obs = jax.jit(jax.vmap(envs.reset))(keys)
+    env_keys, play_keys = jax.vmap(jax.random.split)(keys).T
+    state, obs = jax.jit(jax.vmap(envs.reset))(env_keys)
 
     @jax.jit
     @partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
@@ -548,7 +561,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     while not lengths.all():
         if args.capture_video:
             seen.append(jax.device_get(state["env"]))
-        state, obs, row = play(agent, state, obs, keys, step)
+        state, obs, row = play(agent, state, obs, play_keys, step)
         step += 1
         first = np.asarray(row["over"]) & (lengths == 0)
         returns[first] = np.asarray(row["score"])[first]
@@ -556,31 +569,65 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     filmed = range(0, args.eval_episodes, args.video_every) if args.capture_video else ()
     films = {}
     for episode in filmed:
-        of_episode = itemgetter((0, episode))
-        films[episode] = [jax.tree.map(of_episode, x) for x in seen[: lengths[0, episode]]]
+        states = seen[: lengths[0, episode]]
+        films[episode] = [of_episode(each, episode) for each in states]
     if films:
         envs.film(films)
     return {"episodic_return": returns.ravel()}
 
 
-def log_seeds(run: Any, episodes: dict[str, np.ndarray], step: int) -> dict[str, float]:
-    """Logs the mean over seeds as if it were an episode; returns the band around it, by name.
+def of_episode(states: Any, episode: int) -> Any:
+    """The first seed's state of an episode, out of (num_seeds, episodes, ...)."""
+    return jax.tree.map(lambda x: x[0, episode], states)
 
-    episodes: over, score, length: (num_seeds, ...) each. Of a seed the mean of its episodes counts.
+
+def one_seed(now: dict[str, Any], number: int) -> dict[str, Any]:
+    """Out of all seeds, (num_seeds, ...), one as if it had been trained alone: (1, ...)."""
+    return jax.tree.map(lambda x: x[number : number + 1], now)
+
+
+def log_seeds(run: Any, before: Array, episodes: dict[str, np.ndarray], step: int) -> Array:
+    """Logs the mean over seeds, the lowest and the highest; returns the mean of each, as `before`.
+
+    before: (num_seeds, 2), return and length, means of the last call in which an episode of that
+    seed has ended. In a call without one they count again: all points are of the same seeds.
+    episodes: over, score, length: (num_seeds, ...) each, of this call.
     """
-    returns, lengths = [], []
+    means = np.array(before)
     of_seeds = zip(episodes["over"], episodes["score"], episodes["length"], strict=True)
-    for over, score, length in of_seeds:
+    for number, (over, score, length) in enumerate(of_seeds):
         if over.any():
-            returns.append(float(score[over].mean()))
-            lengths.append(float(length[over].mean()))
-    if not returns:
-        return {}
-    run.episodes.append((step, float(np.mean(returns)), float(np.mean(lengths))))
-    return {
-        "charts/episodic_return_min": min(returns),
-        "charts/episodic_return_max": max(returns),
-    }
+            means[number] = score[over].mean(), length[over].mean()
+    new_returns = episodes["score"][episodes["over"]]
+    if len(new_returns) and not np.isnan(means).any():
+        returns, lengths = means.T
+        point = {
+            "charts/episodic_return": returns.mean(),
+            "charts/episodic_length": lengths.mean(),
+            "charts/episodic_return_min": returns.min(),
+            "charts/episodic_return_max": returns.max(),
+            "charts/episodes": len(new_returns),
+        }
+        run.write(point, step)
+        run.write_histogram("charts/episodic_returns", new_returns, step)
+        run.recent = means.tolist()  # the terminal shows their mean
+    return jnp.array(means)
+
+
+def check_seeds(args: Args, stats: dict[str, np.ndarray], step: int) -> None:
+    """Ends the program if trainings have diverged, and names them. stats: (num_seeds, ...) each."""
+    finite = [np.isfinite(x.reshape(args.num_seeds, -1)).all(1) for x in stats.values()]
+    seeds = np.asarray(seeds_of(args))
+    diverged = seeds[~np.all(finite, axis=0)]
+    if len(diverged) in (0, args.num_seeds):
+        return  # all of them: `Run.log` says so
+    others = [f"--seed {seed}" for seed in seeds if seed not in diverged]
+    names = ", ".join(map(str, diverged))
+    refuse(
+        f"seed {names} diverged by step {step}; the others train without it: {', '.join(others)},"
+        " each with --num-seeds 1",
+        exit_code=1,
+    )
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
@@ -593,7 +640,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     once = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     now = once(partial(start, envs, optimizer, args))()
     if checkpoint:
-        for name in ("num_envs", "num_seeds"):
+        for name in ("num_envs", "num_seeds", "seed"):
             if getattr(args, name) != getattr(checkpoint["args"], name):
                 refuse(f"--resume keeps the run's --{name.replace('_', '-')}")
         now = {name: with_arrays(now[name], checkpoint[name]) for name in now}
@@ -615,12 +662,13 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         episodes = {name: x[:, :count] for name, x in logged["episodes"].items()}
         learning_rate = float(stats.pop("charts/learning_rate")[0, -1])
         explained_variance = float(stats.pop("losses/explained_variance").mean())
+        check_seeds(args, stats, global_step)
         means = {name: x.mean() for name, x in stats.items()}
         if args.num_seeds == 1:
             rows = {name: x.reshape(-1, args.num_envs) for name, x in episodes.items()}
             run.log_episodes(rows, global_step)
         else:
-            means |= log_seeds(run, episodes, global_step)
+            now["means"] = log_seeds(run, now["means"], episodes, global_step)
         run.log(means, explained_variance, learning_rate, global_step)
         save_if_due(run, now, iteration, global_step)
         if run.exit_code:  # Ctrl-C or SIGTERM
@@ -630,11 +678,33 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         if args.num_seeds > 1:
             for number in range(args.num_seeds):  # as if it had been trained alone
                 seed = int(now["seed"][number])
-                alone = jax.tree.map(itemgetter(slice(number, number + 1)), now)
                 name = f"agent-seed{seed}.pt"
-                save(run, alone, iteration, global_step, name, seed=seed, num_seeds=1)
+                flags = {"seed": seed, "num_seeds": 1}
+                save(run, one_seed(now, number), iteration, global_step, name, **flags)
         run.finish(evaluate(now["agent"], args, run_dir / "videos/evaluation"))
     return run.exit_code
+
+
+# ------ a quick start: saves a second and changes nothing else ------
+class Later(ModuleType):
+    """Stands for a module until something of it is used, and imports it then."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def import_gymnax() -> ModuleType:
+    """gymnax, which starts JAX: not before setup_jax.
+
+    It imports packages for its pictures, which take six times as long as the rest of it. While it
+    is being imported, empty modules stand in their place; they wait for a film.
+    """
+    for_pictures = {"matplotlib.pyplot", "seaborn"} - sys.modules.keys()
+    sys.modules.update({name: Later(name) for name in for_pictures})
+    gymnax = import_module("gymnax")
+    for name in for_pictures:  # whoever else imports them gets the real ones
+        del sys.modules[name]
+    return gymnax
 
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
@@ -837,7 +907,7 @@ class Run:
             end = int(part[-1, 0])
             _, mean_return, mean_length = part.mean(0).tolist()
             point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point, end)
+            self.write(point | {"charts/episodes": len(part)}, end)
         self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
         self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
         self.episodes = []

@@ -13,6 +13,7 @@ import run_folders
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
 plot = load_program("plot.py")
@@ -31,7 +32,8 @@ def make_run(
 ) -> Path:
     """A run folder with one event file for each part: start (s), purge_step, episodes, last step.
 
-    An episode is (step, seconds since the part's start, return).
+    An episode is (step, seconds since the part's start, return); several that share a point have
+    their number behind it.
     """
     folder = runs_dir / f"{env_id}__{name}__{seed}__{ended}"
     folder.mkdir(parents=True)
@@ -53,8 +55,11 @@ def make_run(
             writer = SummaryWriter(
                 str(folder), purge_step=part.get("purge_step"), filename_suffix=f".{number}"
             )
-        for step, seconds, value in part["episodes"]:
-            writer.add_scalar(tag, value, step, walltime=begin + seconds)
+        for step, seconds, value, *count in part["episodes"]:
+            values = [Summary.Value(tag=tag, simple_value=value)]
+            values += [Summary.Value(tag="charts/episodes", simple_value=x) for x in count]
+            summary = Summary(value=values)
+            writer.file_writer.add_summary(summary, step, walltime=begin + seconds)
         step, seconds = part["last"]
         writer.add_scalar("charts/SPS", 100.0, step, walltime=begin + seconds)
         writer.close()
@@ -246,6 +251,18 @@ def test_resumed_run_drops_superseded_episodes_and_the_pause(tmp_path):
     accumulator = EventAccumulator(str(folder), {"scalars": 0}).Reload()
     expected = [(e.step, e.value) for e in accumulator.Scalars("charts/episodic_return")]
     assert found == expected
+
+
+def test_a_point_of_several_episodes_counts_as_that_many(tmp_path):
+    """The last hundred are 50 that had 3 on average and 50 of the 80 before them, which had 2."""
+    points = [(100, 60.0, 1.0, 30), (200, 120.0, 2.0, 80), (300, 180.0, 3.0, 50)]
+    part = {"start": 0, "episodes": points, "last": (300, 180.0)}
+    make_run(tmp_path, "CartPole-v1", 1, [part])
+    (run,) = run_folders.read_runs(tmp_path)[0]["CartPole-v1"]
+    assert run.score == pytest.approx(2.5) and len(run.scores) == 160
+    assert run.score_after(200) == pytest.approx((80 * 2 + 20 * 1) / 100)
+    curve = run.curve("steps", np.array([100, 250, 300]))
+    assert curve == pytest.approx([1.0, 1.8, 2.5])
 
 
 def test_rolling_mean_and_held_values():

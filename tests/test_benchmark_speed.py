@@ -236,12 +236,16 @@ class Episodes:
 
     def add(self, *returns: float) -> None:
         for episodic_return in returns:
-            self.count += 1
-            value = Summary.Value(tag=solved.RETURN, simple_value=episodic_return)
-            event = Event(wall_time=1000 + self.count, step=10 * self.count)
-            event.summary.CopyFrom(Summary(value=[value]))
-            self.writer.add_event(event)
+            self.add_point(episodic_return)
         self.writer.flush()
+
+    def add_point(self, episodic_return: float, **more: int) -> None:
+        self.count += 1
+        values = [Summary.Value(tag=solved.RETURN, simple_value=episodic_return)]
+        values += [Summary.Value(tag=f"charts/{name}", simple_value=x) for name, x in more.items()]
+        event = Event(wall_time=1000 + self.count, step=10 * self.count)
+        event.summary.CopyFrom(Summary(value=values))
+        self.writer.add_event(event)
 
 
 def test_the_mean_of_the_last_hundred_episodes_counts(tmp_path):
@@ -263,6 +267,19 @@ def test_fewer_than_a_hundred_episodes_do_not_count(tmp_path):
     assert not watch.look()
     episodes.add(100.0)
     assert watch.look() and watch.solved == solved.Moment(1100.0, 1000)
+
+
+def test_a_point_of_several_episodes_counts_as_that_many(tmp_path):
+    """With the third point: 70 of its episodes and 30 of the second, 0.7 x 80 + 0.3 x 20 = 62."""
+    watch = solved.Watch(tmp_path, 62.0)
+    points = Episodes(tmp_path)
+    points.add_point(100.0, episodes=99)
+    points.add_point(20.0, episodes=60)
+    points.add_point(80.0, episodes=70)
+    points.writer.flush()
+    assert watch.look() and watch.solved == solved.Moment(1003.0, 30)
+    just_above = solved.Watch(tmp_path, 62.1)
+    assert not just_above.look()
 
 
 def test_a_record_that_is_half_written_is_read_when_it_is_whole(tmp_path):

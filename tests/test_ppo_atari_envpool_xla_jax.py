@@ -29,6 +29,7 @@ from helpers.jax_command_line import (  # noqa: E402
     played,
     state_of,
 )
+from helpers.random_keys import Keys  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 LOOP, SCAN = "ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"
@@ -396,6 +397,18 @@ def test_rows_are_paired_and_reset_steps_left_out(
 
 @pytest.mark.slow("JAX compiles")
 @both
+def test_no_key_is_of_weights_and_of_an_iteration(
+    script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    keys = Keys()
+    keys.spy_on_weights(monkeypatch, script.nnx)
+    keys.spy(monkeypatch, script, "update_ppo", 2)
+    train(script, tmp_path, **TINY, total_timesteps=60)
+    keys.assert_distinct({"weights", "update_ppo"})
+
+
+@pytest.mark.slow("JAX compiles")
+@both
 def test_minibatches_partition_each_epoch(script: ModuleType, watched: None, tmp_path: Path):
     train(script, tmp_path, **TINY, total_timesteps=40)
     jax.effects_barrier()
@@ -433,7 +446,8 @@ def test_learning_rate_is_annealed_as_in_torch(script: ModuleType, watched: None
 def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: Path):
     flags = TINY | {"num_minibatches": 1, "update_epochs": 1, "learning_rate": 0.1}
     train(script, tmp_path, **flags, total_timesteps=20, seed=5)
-    before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(5)))()
+    weights_key, _ = jax.random.split(jax.random.key(5))
+    before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(weights_key)))()
     state = state_of(tmp_path)
     for name, array in script.named(before).items():
         gradient = state["moments"][f"mu.{name}"] / 0.1

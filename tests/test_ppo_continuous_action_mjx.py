@@ -27,6 +27,7 @@ from helpers.jax_command_line import (  # noqa: E402
     played,
     state_of,
 )
+from helpers.random_keys import Keys  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 script = load_script("ppo_continuous_action_mjx.py")
@@ -34,7 +35,7 @@ their = load_script("ppo_continuous_action.py")
 FILE = command_line.PPO / "ppo_continuous_action_mjx.py"
 STEPS, ENVS, LIMIT = 16, 3, 6
 DRILL = {"env_id": "robots:Drill", "num_envs": ENVS, "num_steps": STEPS, "num_minibatches": 3}
-DRILL |= {"total_timesteps": STEPS * ENVS * 6, "seed": 2, "gamma": 0.9, "update_epochs": 2}
+DRILL |= {"total_timesteps": STEPS * ENVS * 6, "seed": 6, "gamma": 0.9, "update_epochs": 2}
 
 
 class Space:
@@ -363,11 +364,22 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
     assert (np.abs(rows["actions"]) > 1).mean() > 0.2
 
 
+def test_a_simulation_that_blows_up_leaves_the_statistics_alone(tmp_path: Path):
+    """What counts in each episode: threes, threes and zeros are seen; 1, 0 and 0 are paid."""
+    run = train(script, tmp_path, **DRILL | {"env_id": "robots:Explosion"})
+    episodes = 6 * STEPS * ENVS // 4  # three steps and the reset step
+    seen = np.repeat([3.0, 3.0, 0.0], episodes)[:, None].repeat(5, 1)
+    np.testing.assert_allclose(saved_stats(run.folder, "obs_stats"), two_pass(seen), rtol=1e-4)
+    sums = np.repeat([1.0, 0.9, 0.81], episodes)[:, None]
+    np.testing.assert_allclose(saved_stats(run.folder, "return_stats"), two_pass(sums), rtol=1e-4)
+    assert {x for _, x in run.scalars()["charts/episodic_return"]} == {1.0}
+
+
 def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path):
     args = script.Args(**(DRILL | {"env_id": "robots:DictDrill"}))
     envs = script.make_envs(args, tmp_path)
     assert envs.single_observation_space.shape == (5,)
-    state, obs = envs.reset(seed=1)
+    state, obs = envs.reset(jax.random.key(1))
     assert obs.shape == (ENVS, 5) and state["over"].all()
     step = jax.jit(envs.step)
     state, _, _ = step(state, jnp.zeros((ENVS, 2)))
@@ -378,7 +390,7 @@ def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path
 def test_starts_are_computed_only_where_an_episode_is_over(tmp_path: Path):
     """They may take as long as hundreds of steps, so they stand in a branch of their own."""
     envs = script.make_envs(script.Args(**DRILL), tmp_path)
-    state, _ = envs.reset(seed=1)
+    state, _ = envs.reset(jax.random.key(1))
     jaxpr = str(jax.make_jaxpr(envs.step)(state, jnp.zeros((ENVS, 2))))
     assert jaxpr.count("cond[") == 1
 
@@ -394,10 +406,11 @@ def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
     returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
     for name, array in script.named(agent).items():
         np.testing.assert_array_equal(array, before[name])
-    state, obs = envs.reset(seed=args.seed + 1_000_000)
+    env_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
+    state, obs = envs.reset(env_key)
     wanted, step = [None] * 7, jax.jit(envs.step)
     for t in range(1 + LIMIT):
-        key = jax.random.fold_in(jax.random.key(args.seed + 1_000_000), t)
+        key = jax.random.fold_in(act_key, t)
         state, obs, rows = step(state, agent.get_action(agent.features(obs), key))
         for robot in range(7):
             if rows["over"][robot] and wanted[robot] is None:
@@ -462,6 +475,35 @@ def test_each_episode_of_an_evaluation_is_filmed(
 
 
 # ------ runs ------
+@pytest.mark.slow("JAX compiles")
+def test_no_random_key_is_used_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """By weights, starts, iterations, actions and shuffles, before and after it is resumed."""
+    keys, rngs = Keys(), nnx.Rngs
+    keys.spy(monkeypatch, robots.Drill, "reset", 1)
+    keys.spy(monkeypatch, script.Agent, "get_action", 2)
+    keys.spy(monkeypatch, jax.random, "permutation", 0)
+    keys.spy(monkeypatch, script, "rollout", 4)
+    keys.spy_on_weights(monkeypatch, script.nnx)
+    flags = DRILL | {"num_steps": 12, "num_envs": 4, "anneal_lr": False}
+    train(script, tmp_path, **flags | {"total_timesteps": 96})
+    checkpoint = script.load_checkpoint(tmp_path / "checkpoint.pt")
+    with monkeypatch.context() as resumed:
+        resumed.setattr(script.nnx, "Rngs", rngs)  # the same weights again, then replaced
+        args = script.Args(**flags | {"total_timesteps": 192, "eval_episodes": 3})
+        assert script.train(args, tmp_path, checkpoint) == 0
+    keys.assert_distinct({"reset", "get_action", "permutation", "rollout", "weights"})
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_explained_variance_is_that_of_valid_rows(seed: int):
+    rng = np.random.default_rng(seed)
+    returns, values = rng.normal(size=(2, 20, 3)).astype(np.float32)
+    valid = rng.random((20, 3)) < 0.7
+    found = script.get_explained_variance(*map(jnp.asarray, (returns - values, returns, valid)))
+    unexplained = (returns - values)[valid].var() / returns[valid].var()
+    assert found == pytest.approx(1 - unexplained, abs=1e-4)
+
+
 def test_resumed_equals_uninterrupted(tmp_path: Path):
     flags = DRILL | {"env_id": "robots:Metronome", "anneal_lr": False}
     flags |= {"total_timesteps": STEPS * ENVS * 4}

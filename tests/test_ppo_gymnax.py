@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import Run, load_script, train
+from helpers.in_process import Run, events, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
 jax.config.update("jax_platforms", "cpu")
-import gymnax_envs  # noqa: E402, F401
+import gymnax_envs  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from flax import nnx  # noqa: E402
 from helpers.jax_command_line import (  # noqa: E402
@@ -26,6 +26,7 @@ from helpers.jax_command_line import (  # noqa: E402
     played,
     state_of,
 )
+from helpers.random_keys import Keys  # noqa: E402
 
 NAME = "ppo_gymnax.py"
 script = load_script(NAME)
@@ -355,7 +356,7 @@ def test_resumed_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.slow("JAX compiles")
-@pytest.mark.parametrize("flags", [{"num_envs": 2, "num_steps": 12}, {"num_seeds": 2}])
+@pytest.mark.parametrize("flags", [{"num_envs": 2, "num_steps": 12}, {"num_seeds": 2}, {"seed": 7}])
 def test_what_a_resumed_run_must_keep(
     flags: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -365,6 +366,46 @@ def test_what_a_resumed_run_must_keep(
     name = next(iter(flags)).replace("_", "-")
     assert refused.value.code == 2
     assert capsys.readouterr().err == f"{NAME}: --resume keeps the run's --{name}\n"
+
+
+@pytest.mark.slow("JAX compiles")
+def test_no_random_key_is_used_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """By weights, episodes, iterations, actions, steps and shuffles, in training and evaluation."""
+    keys = Keys()
+    keys.spy_on_weights(monkeypatch, script.nnx)
+    keys.spy(monkeypatch, gymnax_envs.Corridor, "reset_env", 1)
+    keys.spy(monkeypatch, gymnax_envs.Corridor, "step_env", 1)
+    keys.spy(monkeypatch, script.Agent, "get_action", 2)
+    keys.spy(monkeypatch, script, "shuffle", 0)
+    keys.spy(monkeypatch, script, "rollout", 4)
+    keys.spy(monkeypatch, script, "update_ppo", 2)
+    flags = CORRIDOR | {"num_steps": 6, "num_envs": 4, "num_seeds": 2, "log_every": 48}
+    train(script, tmp_path, **flags, total_timesteps=96, eval_episodes=3)
+    purposes = {"weights", "reset_env", "step_env", "get_action", "shuffle", "rollout"}
+    keys.assert_distinct(purposes | {"update_ppo"})
+
+
+@pytest.mark.slow("JAX compiles")
+def test_a_seed_that_diverges_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    one_iteration = script.one_iteration
+
+    def diverging(envs: Any, now: Any, iteration: Any, *more: Any) -> Any:
+        after, logged = one_iteration(envs, now, iteration, *more)
+        loss = logged["stats"]["losses/value_loss"]
+        diverges = (now["seed"] == 2) & (iteration == 3)
+        logged["stats"]["losses/value_loss"] = jnp.where(diverges, jnp.nan, loss)
+        return after, logged
+
+    monkeypatch.setattr(script, "one_iteration", diverging)
+    flags = CORRIDOR | {"num_seeds": 3, "log_every": 2 * BATCH, "total_timesteps": 8 * BATCH}
+    with pytest.raises(SystemExit) as ended:
+        script.train(script.Args(**flags), tmp_path, {})
+    assert ended.value.code == 1
+    line = f"{NAME}: seed 2 diverged by step {4 * BATCH}; the others train without it: --seed 1, "
+    assert f"{line}--seed 3, each with --num-seeds 1\n" in capsys.readouterr().err
+    assert script.load_checkpoint(tmp_path / "checkpoint.pt")["iteration"] == 0
 
 
 @pytest.mark.slow("JAX compiles")
@@ -428,8 +469,45 @@ def test_many_episodes_share_points(tmp_path: Path):
     returns = points["charts/episodic_return"]
     assert len(returns) == script.MOST_POINTS and returns[0] == (6, 2.5)
     assert [step for step, _ in returns] == sorted({step for step, _ in returns})
+    counts = [count for _, count in points["charts/episodes"]]
+    assert sum(counts) == 260 and counts[0] == 6, "the mean of 0 to 5 is 2.5"
+    weighted = np.average([x for _, x in returns], weights=counts)
+    assert weighted == pytest.approx(np.mean(score))
     assert np.mean(score) == pytest.approx(points["charts/avg_episodic_return"][0][1])
     assert run.recent == [[x, x + 1] for x in range(160, 260)]
+
+
+def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
+    run = script.Run(script.Args(total_timesteps=10_000, num_seeds=2), tmp_path, {})
+    means = jnp.full((2, 2), jnp.nan)
+    calls = [  # returns of each seed's episodes
+        ([10, 20], []),  # no point: not all seeds have a mean
+        ([], [30]),
+        ([], []),  # no point: nothing is new
+        ([50, 70], [40]),
+    ]
+    shown = []
+    for call, seeds in enumerate(calls):
+        score = np.zeros((2, 5))
+        over = np.zeros((2, 5), bool)
+        for number, returns in enumerate(seeds):
+            score[number, : len(returns)] = returns
+            over[number, : len(returns)] = True
+        episodes = {"over": over, "score": score, "length": score + 1}
+        means = script.log_seeds(run, means, episodes, 100 * (call + 1))
+        run.log({}, 0.0, 0.1, 100 * (call + 1))
+        shown.append(run.progress.postfix)
+    run.writer.close()
+    points = Run(script, run.args, tmp_path).scalars()
+    histograms = events(tmp_path).Histograms("charts/episodic_returns")
+    assert [(x.step, x.histogram_value.sum) for x in histograms] == [(200, 30.0), (400, 160.0)]
+    assert points["charts/episodic_return"] == [(200, 22.5), (400, 50.0)]
+    assert points["charts/episodic_length"] == [(200, 23.5), (400, 51.0)]
+    assert points["charts/episodic_return_min"] == [(200, 15.0), (400, 40.0)]
+    assert points["charts/episodic_return_max"] == [(200, 30.0), (400, 60.0)]
+    assert points["charts/episodes"] == [(200, 1.0), (400, 3.0)]
+    assert means.tolist() == [[60, 61], [40, 41]]
+    assert shown[1] == shown[2] == "return 22.5, length 24" and shown[3] == "return 50.0, length 51"
 
 
 def test_checkpoints_are_written_when_a_multiple_was_passed(tmp_path: Path):

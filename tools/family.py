@@ -61,20 +61,22 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that come, 30 let iterations and seeds run in one call, 17 log several seeds, 25
-    # film, 33 are the networks for two kinds of observations, 40 wrap gymnax and 30 save time; an
-    # iteration moves from `train` into a function.
+    # Of the lines that come, 30 let iterations and seeds run in one call; 70 log several seeds,
+    # name one that diverges and take one out; 20 keep random keys apart; 25 film; 33 are networks
+    # for two kinds of observations; 45 wrap gymnax and 35 save time. An iteration moves from
+    # `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (182, 342),
+        (186, 413),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
     # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
-    # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need.
+    # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need,
+    # 10 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (139, 252),
+        (147, 282),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),

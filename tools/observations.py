@@ -188,7 +188,7 @@ def draw_robots(script: ModuleType) -> plt.Figure:
 
     args = script.Args(num_envs=64, capture_video=True, device="cpu")
     envs = script.make_envs(args, Path())
-    state, obs = envs.reset(1)
+    state, obs = envs.reset(jax.random.key(1))
     step = jax.jit(envs.step)
     for t in range(60):
         actions = jax.random.uniform(jax.random.key(t), (64, 6), minval=-1)

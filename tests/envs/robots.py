@@ -73,6 +73,16 @@ class DictDrill(Drill):
         return state.replace(obs={"state": state.obs, "privileged_state": jnp.ones(99)})
 
 
+class Explosion(Drill):
+    """All episodes alike: 1 is paid and threes are shown, then 1e20, then what is not a number."""
+
+    def state(self, birth: Any, t: Any, action: Any) -> State:
+        grown = jnp.where(t < 2, 1.0, jnp.where(t == 2, 1e20, NAN))
+        over = (t == 3).astype(float)
+        state = super().state(birth, t, action)
+        return state.replace(obs=jnp.full(5, 3.0) * grown, reward=grown, done=over)
+
+
 class Metronome(Drill):
     """All episodes alike, each as long as a rollout of 16 steps, one of which is the reset."""
 
@@ -105,6 +115,6 @@ def long_config() -> config_dict.ConfigDict:
     return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=15, impl="jax")
 
 
-for task in (Drill, DictDrill, Target):
+for task in (Drill, DictDrill, Explosion, Target):
     dm_control_suite.register_environment(task.__name__, task, config)
 dm_control_suite.register_environment("Metronome", Metronome, long_config)
