@@ -25,11 +25,7 @@ FLAGS |= {"torch_threads": 1, "num_minibatches": 1, "update_epochs": 1, "checkpo
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
-    """The toy game; what a test sets of it is undone."""
-    for name in ("players", "outs", "limit", "home"):
-        monkeypatch.setattr(Toy, name, getattr(Toy, name))
-    monkeypatch.setattr(Toy, "made", -1)  # one is made to count its players
-    return Toy
+    return Toy.for_a_test(monkeypatch)
 
 
 class Always(nn.Module):

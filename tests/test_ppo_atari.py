@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_file, load_script, train
+from helpers.in_process import load_file, load_script, record_ratios, train
 from helpers.strides import eager_and_compiled, watch_strides
 from torch import nn
 
@@ -295,13 +295,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """What the rollout kept of the network's outputs is what the network says in the update."""
-    ratios, ppo_loss = [], script.ppo_loss
-
-    def spy(newlogprob: torch.Tensor, *arguments: Any) -> Any:
-        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
-        return ppo_loss(newlogprob, *arguments)
-
-    monkeypatch.setattr(script, "ppo_loss", spy)
+    ratios = record_ratios(script, monkeypatch)
     train(script, tmp_path, **SHORT, learning_rate=0.01)
     assert len(ratios) == 2 * 4 * 4
     for first in ratios[::16]:

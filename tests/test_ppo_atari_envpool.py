@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_batches, record_ratios, train
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
@@ -136,19 +136,8 @@ def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
 def test_first_ratio_is_1_and_reset_rows_are_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    ratios, batches = [], []
-    ppo_loss, backward = script.ppo_loss, script.backward
-
-    def spy_loss(newlogprob: torch.Tensor, *arguments: Any) -> Any:
-        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
-        return ppo_loss(newlogprob, *arguments)
-
-    def spy_backward(agent: Any, batch: dict, *arguments: Any) -> Any:
-        batches.append(batch)
-        return backward(agent, batch, *arguments)
-
-    monkeypatch.setattr(script, "ppo_loss", spy_loss)
-    monkeypatch.setattr(script, "backward", spy_backward)
+    ratios = record_ratios(script, monkeypatch)
+    batches = record_batches(script, monkeypatch)
     run = train(script, tmp_path, **SHORT, learning_rate=0.01)
     assert run.args.num_iterations == 2 and len(ratios) == 32
     for first in ratios[::16]:

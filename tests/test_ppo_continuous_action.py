@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_ratios, train
 from torch import Tensor
 from torch.distributions import Independent, Normal
 
@@ -168,13 +168,7 @@ def test_update_equals_stable_baselines3(flags: dict[str, Any], value_moved: str
 
 
 def test_first_ratio_is_1(batches: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    ratios, ppo_loss = [], script.ppo_loss
-
-    def spy(newlogprob: Tensor, *arguments: Any) -> Any:
-        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
-        return ppo_loss(newlogprob, *arguments)
-
-    monkeypatch.setattr(script, "ppo_loss", spy)
+    ratios = record_ratios(script, monkeypatch)
     train(script, tmp_path, **(WALK | {"learning_rate": 0.01}))
     assert len(ratios) == 6 * 2 * 3
     for first in ratios[::6]:

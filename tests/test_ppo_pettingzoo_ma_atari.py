@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line, newcomer
-from helpers.in_process import load_program, load_script, train
+from helpers.in_process import (
+    load_program,
+    load_script,
+    record_batches,
+    record_ratios,
+    train,
+)
 from helpers.newcomer import needs_uv
 
 pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
@@ -29,11 +35,7 @@ SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads"
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
-    """The toy game; what a test sets of it is undone."""
-    for name in ("players", "outs", "limit", "home"):
-        monkeypatch.setattr(Toy, name, getattr(Toy, name))
-    monkeypatch.setattr(Toy, "made", -1)  # one is made to count its players
-    return Toy
+    return Toy.for_a_test(monkeypatch)
 
 
 def make(folder: Path, env_id: str = "toy_v0", **flags: Any) -> Any:
@@ -244,19 +246,8 @@ def test_first_ratio_is_1_and_rows_without_a_choice_are_left_out(
 ):
     """Resets, and the rows of a player who is out."""
     toy.outs = {1: 5}
-    ratios, batches = [], []
-    ppo_loss, backward = script.ppo_loss, script.backward
-
-    def spy_loss(newlogprob: torch.Tensor, *arguments: Any) -> Any:
-        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
-        return ppo_loss(newlogprob, *arguments)
-
-    def spy_backward(agent: Any, batch: dict, *arguments: Any) -> Any:
-        batches.append(batch)
-        return backward(agent, batch, *arguments)
-
-    monkeypatch.setattr(script, "ppo_loss", spy_loss)
-    monkeypatch.setattr(script, "backward", spy_backward)
+    ratios = record_ratios(script, monkeypatch)
+    batches = record_batches(script, monkeypatch)
     train(script, tmp_path, env_id="toy_v0", **SHORT, learning_rate=0.01)
     for first in ratios[::16]:
         torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from pettingzoo import ParallelEnv, register
 
 LENGTHS = (3, 7, 4, 5, 6)  # in steps of four frames
@@ -24,6 +25,14 @@ class Toy(ParallelEnv):
     made = 0
 
     metadata = {"render_modes": ["human", "rgb_array"], "name": "toy", "render_fps": 60}  # noqa: RUF012
+
+    @classmethod
+    def for_a_test(cls, monkeypatch: pytest.MonkeyPatch) -> type["Toy"]:
+        """The class, whose settings are as before again when the test has ended."""
+        for name in ("players", "outs", "limit", "home"):
+            monkeypatch.setattr(cls, name, getattr(cls, name))
+        monkeypatch.setattr(cls, "made", -1)  # one is made to count its players
+        return cls
 
     def __init__(self, **options: Any) -> None:
         Toy.made += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -84,3 +85,31 @@ def train(script: ModuleType, folder: Path, **flags: Any) -> Run:
     args = script.Args(**{**QUICK, **flags})
     assert script.train(args, folder, {}) == 0
     return Run(script, args, folder)
+
+
+def record_ratios(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """From now on: the probability ratios of each minibatch, new to old, one for each row."""
+    ratios: list[torch.Tensor] = []
+    ppo_loss = script.ppo_loss
+
+    def recording(newlogprob: torch.Tensor, *arguments: Any) -> Any:
+        ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
+        return ppo_loss(newlogprob, *arguments)
+
+    monkeypatch.setattr(script, "ppo_loss", recording)
+    return ratios
+
+
+def record_batches(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, torch.Tensor]]:
+    """From now on: the batch that each gradient step takes its minibatch from."""
+    batches: list[dict[str, torch.Tensor]] = []
+    backward = script.backward
+
+    def recording(agent: Any, batch: dict[str, torch.Tensor], *arguments: Any) -> Any:
+        batches.append({name: rows.clone() for name, rows in batch.items()})
+        return backward(agent, batch, *arguments)
+
+    monkeypatch.setattr(script, "backward", recording)
+    return batches
