@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What each implementation detail is worth: trains ppo.py and ppo_continuous_action.py without one
 # of them at a time, and draws the differences. Run it again to go on where it stopped. A first word
-# chooses one of the two; flags go to the runner, see docs/runs.md:
+# chooses one of the two; flags go to the runner, see docs/benchmarks.md:
 #   benchmark/ablation.sh --workers 4
 #   benchmark/ablation.sh ppo --env-ids CartPole-v1 --details core-3 core-7
 # Flags are those of benchmark/ppo.sh and benchmark/ppo_continuous_action.sh. LunarLander has shorter

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What to run once on a machine with a GPU, see docs/runs.md; flags go to gpu.py.
+# What to run once on a machine with a GPU, see docs/benchmarks.md; flags go to gpu.py.
 #
 #     benchmark/gpu.sh check                       does every script train there?
 #     benchmark/gpu.sh speed --cleanrl ~/cleanrl   how fast?

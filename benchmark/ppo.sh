@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Benchmark of ppo.py with its plots; run it again to go on where it stopped. Flags go to the
-# runner, see docs/runs.md: --workers 4. Flags that solve more environments: presets.sh.
+# runner, see docs/benchmarks.md: --workers 4. Flags that solve more environments: presets.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

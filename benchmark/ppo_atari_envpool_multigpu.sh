@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_atari_envpool_multigpu.py with its plots; run it again to go on where it stopped.
-# Flags go to the runner, see docs/runs.md: --launcher slurm. Two processes of four environments;
-# 10M steps take hours on a CPU.
+# Flags go to the runner, see docs/benchmarks.md: --launcher slurm. Two processes of four
+# environments; 10M steps take hours on a CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

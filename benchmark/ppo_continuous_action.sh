@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_continuous_action.py with its plots; run it again to go on where it stopped.
-# Flags go to the runner, see docs/runs.md: --workers 4. The v4 ids are those of the published
+# Flags go to the runner, see docs/benchmarks.md: --workers 4. The v4 ids are those of the published
 # scores.
 set -euo pipefail
 cd "$(dirname "$0")/.."

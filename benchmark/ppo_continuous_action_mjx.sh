@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_continuous_action_mjx.py with its plots; run it again to go on where it stopped.
-# Flags go to the runner, see docs/runs.md: --num-seeds 1. Meant for a GPU; the first two tasks are
-# learned on a CPU, too. The others have to walk, hop and balance.
+# Flags go to the runner, see docs/benchmarks.md: --num-seeds 1. Meant for a GPU; the first two
+# tasks are learned on a CPU, too. The others have to walk, hop and balance.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_gymnax.py with its plots; run it again to go on where it stopped. Flags go to the
-# runner, see docs/runs.md: --num-seeds 2. On two CPU cores the first two environments take a
+# runner, see docs/benchmarks.md: --num-seeds 2. On two CPU cores the first two environments take a
 # minute; 10M steps of a MinAtar game take much longer.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_multidiscrete_mask.py with its plots; run it again to go on where it stopped.
-# Flags go to the runner, see docs/runs.md: --workers 2. Needs Java: apt install
+# Flags go to the runner, see docs/benchmarks.md: --workers 2. Needs Java: apt install
 # default-jre-headless
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Flags for environments that the defaults do not solve, three seeds each; docs/presets.md shows the
 # scores. Run it again to go on where it stopped. A first word chooses one of the two scripts; flags
-# go to the runner, see docs/runs.md:
+# go to the runner, see docs/benchmarks.md:
 #   benchmark/presets.sh --workers 4
 #   benchmark/presets.sh ppo --env-ids LunarLander-v3
 set -euo pipefail

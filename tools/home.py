@@ -81,8 +81,10 @@ def scores(root: Path, script: str) -> dict[str, list[float]]:
 
 def mean_and_std(x: list[float]) -> str:
     """Mean and standard deviation over the runs; of a single run its score."""
-    spread = f" ± {statistics.stdev(x):,.0f}" if len(x) > 1 else ""
-    return f"{statistics.mean(x):,.0f}{spread}"
+    mean = statistics.mean(x)
+    digits = 0 if abs(mean) >= 100 else 1
+    spread = f" ± {statistics.stdev(x):,.{digits}f}" if len(x) > 1 else ""
+    return f"{mean:,.{digits}f}{spread}"
 
 
 def speed(root: Path, script: str) -> str:
@@ -102,7 +104,7 @@ def score(root: Path, script: str) -> str:
     """The first environment with runs of ours and a published score, or of ours alone."""
     ours, theirs = scores(root, script), published(root, script)
     for env_id in (*(env_id for env_id in ours if env_id in theirs), *ours):
-        beside = f" ({theirs[env_id][0]:,.0f})" if env_id in theirs else ""
+        beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
         return f"{env_id}: {mean_and_std(ours[env_id])}{beside}"
     return "to come"
 
@@ -134,6 +136,6 @@ def scores_table(collection: Collection) -> str:
     rows = ["| environment | ours | CleanRL | script |", "|---|---:|---:|---|"]
     for script, env_id in HEADLINES:
         ours = mean_and_std(scores(collection.root, script)[env_id])
-        theirs = f"{published(collection.root, script)[env_id][0]:,.0f}"
+        theirs = mean_and_std([published(collection.root, script)[env_id][0]])
         rows.append(f"| {env_id} | {ours} | {theirs} | `{script}` |")
     return "\n".join(rows)
