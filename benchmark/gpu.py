@@ -523,7 +523,7 @@ def compared(name: str, path: Path, args: Args, machine: Machine) -> list[speed.
         for peer, root in ((speed.CLEANRL, args.cleanrl), (speed.LEANRL, args.leanrl))
         if root is not None
         and path.parent == PPO  # an edited copy has no counterpart
-        and (root.expanduser() / peer.folder / name).is_file()
+        and peer.script(root.expanduser(), name).is_file()
     }
     listed = speed.contenders(
         speed.Args(

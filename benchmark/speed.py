@@ -97,17 +97,34 @@ class Args:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another collection that has a script of the same name, and how it is run."""
+    """Another collection that has a counterpart of the script, and how it is run."""
 
     name: str
     folder: str  # of its scripts in its repository
     python: str  # version
     requirements: str  # file in requirements/
     pattern: str  # finds its speed in what it prints
+    ending: str = ".py"  # of its script's name, behind what it has in common with ours
+    flags: tuple[str, ...] = ()  # with which it is fastest
+    cuda_flags: tuple[str, ...] = ()  # and those on a GPU besides
+
+    def script(self, clone: Path, ours: str) -> Path:
+        """Its counterpart of our script; there may be none of that name."""
+        return clone / self.folder / f"{Path(ours).stem}{self.ending}"
 
 
 CLEANRL = Peer("CleanRL", "cleanrl", "3.10", "cleanrl.txt", r"SPS: (\d+)")
-LEANRL = Peer("LeanRL", "leanrl", "3.10", "leanrl.txt", r"speed: +([\d.]+) sps")
+# Its fast scripts compile; those with the names of ours are what it compares itself with.
+LEANRL = Peer(
+    "LeanRL",
+    "leanrl",
+    "3.10",
+    "leanrl.txt",
+    r"speed: +([\d.]+) sps",
+    ending="_torchcompile.py",
+    flags=("--compile",),
+    cuda_flags=("--cudagraphs",),
+)
 SB3 = Peer("SB3 PPO", "", "3.11", "sb3.txt", r"SPS: ([\d.]+)")
 
 
@@ -228,13 +245,14 @@ def our_contenders(args: Args) -> list[Contender]:
 
 
 def clone_contender(args: Args, peer: Peer, clone: Path, python: Path | None) -> Contender:
-    """The script of the same name in a peer's clone."""
+    """The counterpart of the script in a peer's clone."""
     root = clone.expanduser().resolve()
-    script = root / peer.folder / args.script
+    script = peer.script(root, args.script)
     if not script.is_file():
         fail(f"there is no {script}")
-    command = [*python_of(peer, python), str(script), *shared_flags(args)]
-    return Contender(f"{peer.name} {args.script}", command, peer.pattern, root)
+    flags = [*peer.flags, *(peer.cuda_flags if args.cuda else ())]
+    command = [*python_of(peer, python), str(script), *shared_flags(args), *flags]
+    return Contender(" ".join([peer.name, script.name, *flags]), command, peer.pattern, root)
 
 
 def default_steps(script: Path) -> int:

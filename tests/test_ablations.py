@@ -9,12 +9,13 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from ablations import SCRIPTS
+from ablations import TRAINED as SCRIPT_DETAILS
 from helpers.in_process import load_file, train
 from sync import Collection
 from torch.distributions import Laplace, MultivariateNormal, Normal
 from undo import Ablation, ablations, own_ablations, read_mutations, tagged_lines
 
+SCRIPTS = tuple(SCRIPT_DETAILS)
 COLLECTION = Collection()
 # Episodes are cut off and updates are large, so that no detail is without an effect.
 CARTPOLE = "gymnasium.envs.classic_control:CartPoleEnv"

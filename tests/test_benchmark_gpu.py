@@ -178,9 +178,12 @@ def test_the_line_that_tells_why():
 
 # ------ speed ------
 def test_speeds_beside_a_peer_and_one_that_fails(run_gpu, tmp_path):
-    for peer, body in (("cleanrl", "print('SPS: 10')"), ("leanrl", "raise OSError('gone')")):
-        (tmp_path / peer).mkdir()
-        (tmp_path / peer / "ppo.py").write_text(body)
+    for script, body in (
+        ("cleanrl/ppo.py", "print('SPS: 10')"),
+        ("leanrl/ppo_torchcompile.py", "raise OSError('gone')"),
+    ):
+        (tmp_path / script).parent.mkdir()
+        (tmp_path / script).write_text(body)
     flags = ("--scripts", "ppo.py", "--plain", "--steps", "2048")
     for peer in ("cleanrl", "leanrl"):
         flags += (f"--{peer}", str(tmp_path), f"--{peer}-python", sys.executable)

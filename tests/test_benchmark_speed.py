@@ -82,8 +82,9 @@ def test_sb3_is_run_and_understood():
 
 
 def test_peers_are_run_from_their_clones_with_their_versions(tmp_path):
-    for folder in ("cleanrl", "leanrl"):
-        script = tmp_path / folder / "ppo_atari_envpool.py"
+    their_script = tmp_path / "cleanrl/ppo_atari_envpool.py"
+    lean_script = tmp_path / "leanrl/ppo_atari_envpool_torchcompile.py"
+    for script in (their_script, lean_script):
         script.parent.mkdir()
         script.touch()
     args = speed.Args(
@@ -96,10 +97,13 @@ def test_peers_are_run_from_their_clones_with_their_versions(tmp_path):
     *ours, cleanrl, leanrl = speed.contenders(args)
     assert [contender.name.partition(" ")[2] for contender in ours] == ["", "--compile", "--bf16"]
     flags = ["--no-cuda", "--total-timesteps", "6000"]
-    assert cleanrl.command[-4:] == [str(tmp_path / "cleanrl" / args.script), *flags]
+    assert cleanrl.command[-4:] == [str(their_script), *flags]
     versions = Path(cleanrl.command[cleanrl.command.index("--with-requirements") + 1])
     assert "torch==2.4.1" in versions.read_text().split()
-    assert leanrl.command[:2] == [sys.executable, str(tmp_path / "leanrl" / args.script)]
+    assert leanrl.command == [sys.executable, str(lean_script), *flags, "--compile"]
+    assert leanrl.name == "LeanRL ppo_atari_envpool_torchcompile.py --compile"
+    *_, on_gpu = speed.contenders(dataclasses.replace(args, cuda=True))
+    assert on_gpu.command[-2:] == ["--compile", "--cudagraphs"]
     assert re.findall(cleanrl.pattern, "SPS: 354\n") == ["354"]
     assert re.findall(leanrl.pattern, "speed:  349.5 sps, global_step=1") == ["349.5"]
     assert cleanrl.path == leanrl.path == tmp_path

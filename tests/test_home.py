@@ -47,11 +47,11 @@ def test_runs_shorter_than_published_do_not_count(root: Path) -> None:
 
 
 def test_score_beside_the_published_one(root: Path) -> None:
-    assert home.score(root, "ppo.py") == "CartPole-v1: 490 ± 14 (490)"  # 14: 20 / sqrt(2)
+    assert home.score(root, "ppo.py") == "CartPole-v1: 490 ± 14 (490), 2 seeds"  # 20 / sqrt(2)
     assert home.score(root, "ppo_atari.py") == "to come"
     own = root / "docs/results/ppo_multidiscrete_scores.csv"
     own.write_text("env_id,seed,score,steps\nMining,1,1234.4,10\n")
-    assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234"
+    assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234, 1 seed"
 
 
 def test_speed_beside_cleanrls(root: Path) -> None:

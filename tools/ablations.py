@@ -17,7 +17,10 @@ from details import DETAILS
 from sync import Collection
 from undo import Ablation, ablations
 
-SCRIPTS = ("ppo.py", "ppo_continuous_action.py")  # that benchmark/ablation.sh trains
+TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their details begin
+    "ppo.py": ("core", "deviation"),
+    "ppo_continuous_action.py": ("continuous", "deviation"),
+}
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 PICTURE = "![What is lost without each detail](results/ablation.png)"
@@ -169,14 +172,20 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
 
 
 def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
-    """Ablations and effects of each script that has some."""
+    """Ablations and effects of each script that has some: what is trained, or was."""
     found = {}
-    for script in SCRIPTS:
-        known = script in collection.family
-        wanted = ablations(script, collection.source(script)) if known else {}
+    for script, beginnings in TRAINED.items():
+        if script not in collection.family:
+            continue
+        effects = read_effects(collection.root / RESULTS / f"ablation_{Path(script).stem}.csv")
+        run = {effect.tag for effect in effects if effect.runs}
+        wanted = [
+            ablation
+            for ablation in ablations(script, collection.source(script)).values()
+            if ablation.tag.startswith(beginnings) or ablation.tag in run
+        ]
         if wanted:
-            path = collection.root / RESULTS / f"ablation_{Path(script).stem}.csv"
-            found[script] = (list(wanted.values()), read_effects(path))
+            found[script] = (wanted, effects)
     return found
 
 

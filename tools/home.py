@@ -35,6 +35,7 @@ SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
     "ppo_atari_lstm.py": "speed_atari_lstm.csv",
     "ppo_atari_envpool.py": "speed_atari_envpool.csv",
 }
+SEEDS = 3  # of a score, if nothing else is said
 WHOLE = 0.97  # of the published number of steps: a run of full length
 HEADLINES = [  # the five results: script, environment
     ("ppo.py", "CartPole-v1"),
@@ -105,7 +106,9 @@ def score(root: Path, script: str) -> str:
     ours, theirs = scores(root, script), published(root, script)
     for env_id in (*(env_id for env_id in ours if env_id in theirs), *ours):
         beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
-        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}"
+        runs = len(ours[env_id])
+        seeds = "" if runs == SEEDS else f", {runs} seed{'s' if runs > 1 else ''}"
+        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}{seeds}"
     return "to come"
 
 

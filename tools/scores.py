@@ -30,7 +30,7 @@ run, often with other programs on the machine. Curves, flags and versions are on
 script; flags that solve some more environments are [presets](presets.md).
 
 Published scores: [CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/),
-where Pusher is `Pusher-v4`; [gymnax-blines](https://github.com/RobertTLange/gymnax-blines)."""
+[gymnax-blines](https://github.com/RobertTLange/gymnax-blines)."""
 
 
 @dataclass(frozen=True)
