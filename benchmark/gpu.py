@@ -233,7 +233,7 @@ def probe(python: str) -> Machine:
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         fail(f"--python {python} does not answer: {error!r:.200}")
     facts = {name: str(x or "none") for name, x in found["facts"].items()}
-    facts |= {"driver": driver() or "none", "CPU cores": str(CPUS)}
+    facts |= {"driver": driver() or "none", "CPU cores": str(CPUS), "CPU": speed.processor()}
     return Machine(facts, found["gpus"], tuple(found["missing"]))
 
 

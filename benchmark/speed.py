@@ -31,6 +31,7 @@ stopped by Ctrl-C or SIGTERM.
 import contextlib
 import csv
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -552,9 +553,23 @@ def command_of(args: Args) -> str:
     return shlex.join(words)
 
 
+def processor() -> str:
+    """The CPU's model as the system calls it; empty if it does not say."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # Linux
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor()
+
+
 def note(args: Args) -> str:
     """How the table was made."""
-    machine = f"{os.cpu_count()} CPU cores{' and a GPU' if args.cuda else ''}"
+    machine = f"{os.cpu_count()} CPU cores"
+    if model := processor():
+        machine += f" ({model})"
+    if args.cuda:
+        machine += " and a GPU"
     rounds = f"{args.rounds} round{'s' if args.rounds > 1 else ''}"
     how = f"{rounds} in turn on {machine}, threads: {args.threads}"
     steps = "default number of" if args.total_timesteps is None else f"{args.total_timesteps:,}"

@@ -117,6 +117,21 @@ def test_versions_of_a_peer_are_exact(peer):
     assert all(re.fullmatch(r"[a-z0-9-]+==[\d.]+", line) for line in versions)
 
 
+def test_the_note_names_the_processor(monkeypatch):
+    """Whose units decide whether --bf16 is faster."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(speed, "processor", lambda: "Model 7")
+    assert "in turn on 2 CPU cores (Model 7), threads" in speed.note(speed.Args())
+    assert "in turn on 2 CPU cores (Model 7) and a GPU," in speed.note(speed.Args(cuda=True))
+    monkeypatch.setattr(speed, "processor", str)
+    assert "in turn on 2 CPU cores, threads" in speed.note(speed.Args())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_processor_is_linux_s():
+    assert speed.processor() in Path("/proc/cpuinfo").read_text()
+
+
 MEASURE = """
 import sys, speed
 program = "x = bytearray(200 << 20); print('SPS: 7'); print('SPS: 1,234')"
