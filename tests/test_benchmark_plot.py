@@ -222,7 +222,7 @@ def test_a_published_score_of_one_seed_has_no_deviation(tmp_path):
     make_run(tmp_path / "runs", "Breakout-MinAtar", 1, [part], name="ppo_gymnax")
     draw(tmp_path / "runs", tmp_path / "out")
     table = (tmp_path / "out" / "ppo_gymnax.md").read_text()
-    assert "| 22.88 |" in table
+    assert "| 43.38 |" in table
     assert "(gymnax-blines): [checkpoints of one seed](https://github.com/" in table
 
 

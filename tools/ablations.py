@@ -18,7 +18,7 @@ from sync import Collection
 from undo import Ablation, ablations
 
 TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their details begin
-    "ppo.py": ("core", "deviation"),
+    "ppo.py": ("core", "aux", "deviation"),
     "ppo_continuous_action.py": ("continuous", "deviation"),
 }
 RESULTS = Path("docs/results")
