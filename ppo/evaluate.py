@@ -10,8 +10,9 @@
     uv run ppo/evaluate.py runs/... --greedy --capture-video
 
 A run is loaded without executing anything it contains: the weights are read as plain tensors, and
-the script beside this file that has the name of the run's script plays them. To play a run of your
-own edited script, name the script with --script; it will be executed.
+the script beside this file that has the name of the run's script plays them; a line says so if the
+run was made by another version. To play a run of your own edited script, name the script with
+--script; it will be executed.
 """
 
 import dataclasses
@@ -59,6 +60,19 @@ def find_script(args: Args) -> Path:
     if not script.is_file():
         fail(f"the run was made by {name}, which is not in {script.parent}: name it with --script")
     return script
+
+
+def warn_if_edited(script: Path, folder: Path) -> None:
+    """Says so if the run was trained, or last resumed, by another version of the script."""
+    resumed = folder.glob(f"resumed_at_*/{script.name}")
+    in_time = sorted(resumed, key=lambda copy: copy.stat().st_mtime)
+    made_by = [folder / script.name, *in_time][-1]
+    if made_by.exists() and made_by.read_bytes() != script.read_bytes():
+        print(
+            f"{Path(__file__).name}: {script} is not the version that made this run; if the "
+            f"network or the environment differs, play it with --script {made_by}",
+            file=sys.stderr,
+        )
 
 
 def import_script(script: Path) -> ModuleType:
@@ -128,9 +142,12 @@ def main() -> None:
         fail(f"there is no run at {args.run}")
     if args.episodes < 1:
         fail(f"--episodes must be at least 1, not {args.episodes}")
-    script = import_script(find_script(args))
-
     folder = args.run if args.run.is_dir() else args.run.parent
+    path = find_script(args)
+    if args.script is None:
+        warn_if_edited(path, folder)
+    script = import_script(path)
+
     file = args.run / "checkpoint.pt" if args.run.is_dir() else args.run
     checkpoint = script.load_checkpoint(file)
     trained = checkpoint["args"]

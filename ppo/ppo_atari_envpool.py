@@ -409,7 +409,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     return run.exit_code
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import errno
 import json
@@ -513,6 +513,7 @@ class Run:
             describe_run(args, folder)
         lock(folder)
         if checkpoint:  # flags, the script, versions and the machine may be others now
+            warn_if_edited(folder)
             describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
@@ -621,6 +622,9 @@ class Run:
         say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
+            if not self.recent:
+                say("no episode has ended so far: if none ever does, this takes forever, and the")
+                say("environment needs a limit: gymnasium.register(..., max_episode_steps=1000)")
 
     def finish(self, results: dict[str, Array]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -685,6 +689,13 @@ def describe_run(args: Args, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(SCRIPT, folder)
     (folder / "args.json").write_text(json.dumps(about, indent=1))
+
+
+def warn_if_edited(folder: Path) -> None:
+    """Says so if the run that is resumed was begun by another version of the script."""
+    copy = folder / SCRIPT.name
+    if copy.exists() and copy.read_bytes() != SCRIPT.read_bytes():
+        print(f"{SCRIPT.name}: another version began this run, {copy}", file=sys.stderr)
 
 
 def start_wandb(args: Args, folder: Path) -> None:
@@ -756,7 +767,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
         state["args"] = Args(**state["args"])
         script = state["script"]
     except Exception as error:  # whatever torch makes of a damaged file or somebody else's
-        refuse(f"{file} is not a checkpoint that can be used here: {error!r:.70}")
+        refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
     return state
@@ -897,7 +908,9 @@ def check(args: Args) -> None:
     except gym.error.Error as error:  # among others, that there is no such environment
         refuse(f"--env-id {args.env_id}: {error}"[:300])
     except ModuleNotFoundError as error:
-        refuse(f"--env-id {args.env_id}: {error}; `uv run {SCRIPT.name}` installs what it needs")
+        missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
+        advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
+        refuse(f"--env-id {args.env_id}: {missing}; {advice}")
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 

@@ -4,15 +4,18 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+SCRIPTS = Path(__file__).parents[1] / "ppo"
 SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out and says so"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
     config.left_out = Counter[str]()
+    check_script_under_test(os.environ.get("PPO_SCRIPT", ""))
     # OpenMP's threads spin while they wait; several tests run at once and need the CPUs.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     # What JAX has compiled is kept, for the processes of this session and for the next session.
@@ -21,6 +24,25 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache.mkdir("jax"))
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def check_script_under_test(given: str) -> None:
+    """Refuses a PPO_SCRIPT that no test would import: all would pass, and be about another file."""
+    if not given:
+        return
+    if not Path(given).is_file():
+        raise pytest.UsageError(f"PPO_SCRIPT: there is no file {given}")
+    if not (SCRIPTS / Path(given).name).is_file():
+        raise pytest.UsageError(
+            f"PPO_SCRIPT: {given} stands in for the script of the same file name in ppo/, and "
+            "there is none; copy it to a folder of its own, under that name"
+        )
+
+
+def pytest_report_header() -> str | None:
+    """Says which file is tested, if not the one in ppo/."""
+    given = os.environ.get("PPO_SCRIPT")
+    return f"PPO_SCRIPT: testing {given} in place of ppo/{Path(given).name}" if given else None
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist

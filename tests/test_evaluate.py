@@ -140,7 +140,8 @@ def test_every_episode_is_filmed(copied: Path, tmp_path: Path) -> None:
 def test_the_script_in_the_run_folder_is_not_executed(copied: Path, tmp_path: Path) -> None:
     trap = f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n"
     (copied / SCRIPT.name).write_text(trap)
-    assert len(evaluate(copied, "--episodes", 1, cwd=copied)[0]) == 1
+    done = run_command(copied, "--episodes", 1, cwd=copied, script=EVALUATE)
+    assert done.returncode == 0
     assert not (tmp_path / "sprung").exists()
 
 
@@ -156,6 +157,21 @@ def test_run_into_somebody_elses_folder_is_played(copied: Path, tmp_path: Path) 
     state["args"] |= {"runs_dir": "/dev/null/runs"}
     torch.save(state, copied / "checkpoint.pt")
     assert len(evaluate(copied, "--episodes", 1, cwd=tmp_path)[0]) == 1
+
+
+@pytest.mark.parametrize("where", [".", "resumed_at_512"])
+def test_another_version_of_the_script_is_told(where: str, copied: Path, tmp_path: Path) -> None:
+    """The weights may fit a network that is not the one they were trained in."""
+    edited = copied / where / SCRIPT.name
+    edited.parent.mkdir(exist_ok=True)
+    edited.write_text(SCRIPT.read_text().replace("nn.Tanh()", "nn.ReLU()"))
+    done = run_command(copied, "--episodes", 1, cwd=tmp_path, script=EVALUATE)
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert f"{SCRIPT} is not the version that made this run" in done.stderr
+    named = done.stderr.rstrip().rsplit("--script ", 1)[1]
+    assert Path(named) == edited
+    evaluate(copied, "--episodes", 1, "--script", named, cwd=tmp_path)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in for uv is a shell script")

@@ -354,6 +354,7 @@ def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], Command
     assert before["global_step"] < after["global_step"] == 65536
     part = f"resumed_at_{before['global_step']}"
     assert contents(run.folder) >= {"agent.pt", "args.json", SCRIPT.name, part}
+    assert run.stderr == ""  # the same version of the script
     facts = json.loads((run.folder / part / "args.json").read_text())
     assert (facts["args"]["eval_episodes"], facts["args"]["resume"]) == (1, str(run.folder))
     assert filecmp.cmp(run.folder / part / SCRIPT.name, SCRIPT, shallow=False)
@@ -362,6 +363,19 @@ def test_resumed_run_goes_on_where_it_was(resumed: tuple[dict[str, Any], Command
     # The very first line of progress counts from where the run was, not from nothing.
     percent = int(re.search(r"(\d+)%", run.stdout)[1])  # type: ignore[index]
     assert percent >= 100 * before["global_step"] // 65536
+
+
+def test_run_of_another_version_of_the_script_is_resumed_with_a_warning(tmp_path: Path) -> None:
+    """Its weights may fit a network that is not the one they were trained in."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished_run().folder, folder)
+    same = run_command("--resume", folder, cwd=tmp_path)
+    assert (same.returncode, same.stderr) == (0, "")
+    begun_by = folder / SCRIPT.name
+    begun_by.write_text(begun_by.read_text().replace("nn.Tanh()", "nn.ReLU()"))
+    other = run_command("--resume", folder, cwd=tmp_path)
+    assert other.returncode == 0
+    assert other.stderr == f"{SCRIPT.name}: another version began this run, {begun_by}\n"
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:

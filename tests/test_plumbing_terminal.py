@@ -18,6 +18,7 @@ from helpers.command_line import (
     environment,
     finish,
     the_folder,
+    train_command,
     wait_for_checkpoint,
 )
 from helpers.newcomer import needs_uv
@@ -121,6 +122,17 @@ def test_progress_in_a_pipe_is_plain_lines(tmp_path: Path) -> None:
     assert re.fullmatch(SPEED, speed) and speed.startswith("2,048 steps, ")
     assert announced == "evaluation (--eval-episodes 1) ..."
     assert re.fullmatch(EVALUATION, evaluation)
+
+
+@pytest.mark.slow("command line")
+def test_evaluation_that_may_never_end_is_told(tmp_path: Path) -> None:
+    """Nothing of CartPole ends in four steps; an episode without any limit never does."""
+    flags = ("--num-steps", 4, "--total-timesteps", 16, "--eval-episodes", 1)
+    lines = train_command(*flags, cwd=tmp_path).stdout.splitlines()
+    announced = lines.index("evaluation (--eval-episodes 1) ...")
+    assert lines[announced + 1].startswith("no episode has ended so far")
+    assert "max_episode_steps" in lines[announced + 2]
+    assert re.fullmatch(EVALUATION, lines[announced + 3])
 
 
 @pytest.mark.slow("command line")

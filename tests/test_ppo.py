@@ -8,7 +8,7 @@ import numpy as np
 import probes
 import pytest
 import torch
-from helpers.in_process import events, load_script, train
+from helpers.in_process import events, load_script, record_mixed_gradients, train
 
 ppo = load_script("ppo.py")
 # Small rollouts of an environment whose episodes have 1 to 5 steps: they end anywhere.
@@ -214,6 +214,13 @@ def test_minibatches_are_a_new_partition_in_each_epoch(spy: Spy, tmp_path: Path)
             assert sorted(orders[-1]) == list(range(21))
     assert len({tuple(order) for order in orders}) == len(orders)  # shuffled, anew each time
     assert list(range(21)) not in orders
+
+
+def test_gradients_of_minibatches_do_not_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    differences = record_mixed_gradients(ppo, monkeypatch)
+    train(ppo, tmp_path, **COUNTER)
+    assert len(differences) == 8 * 2 * 3
+    assert max(differences) < 1e-6
 
 
 def test_first_step_is_adams(spy: Spy, tmp_path: Path):

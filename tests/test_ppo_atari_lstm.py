@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_mixed_gradients, train
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -194,6 +194,13 @@ def test_minibatches_are_whole_environments_in_time_order(spy: Spy, tmp_path: Pa
     for epoch in range(0, len(orders), 2):
         assert sorted(orders[epoch] + orders[epoch + 1]) == [0, 1, 2, 3]
     assert len({tuple(order) for order in orders}) > 2  # shuffled
+
+
+def test_gradients_of_minibatches_do_not_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    differences = record_mixed_gradients(script, monkeypatch)
+    train(script, tmp_path, **SHORT)
+    assert differences
+    assert max(differences) < 1e-6
 
 
 def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_path: Path):

@@ -4,6 +4,7 @@ The environment variable PPO_SCRIPT names a file that is imported in place of th
 file name: tests/test_mutations.py runs the tests on edited copies that way.
 """
 
+import copy
 import importlib.util
 import os
 import sys
@@ -113,3 +114,24 @@ def record_batches(
 
     monkeypatch.setattr(script, "backward", recording)
     return batches
+
+
+def record_mixed_gradients(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """From now on: by how much each gradient differs from that of its minibatch alone.
+
+    It does where an earlier one was not set to zero; backward() adds to what is there.
+    """
+    differences: list[float] = []
+    backward = script.backward
+
+    def recording(agent: Any, *arguments: Any) -> Any:
+        untouched = copy.deepcopy(agent)
+        untouched.zero_grad()
+        backward(untouched, *arguments)
+        stats = backward(agent, *arguments)
+        pairs = zip(agent.parameters(), untouched.parameters(), strict=True)
+        differences.append(max((got.grad - own.grad).abs().max().item() for got, own in pairs))
+        return stats
+
+    monkeypatch.setattr(script, "backward", recording)
+    return differences
