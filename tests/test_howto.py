@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
-from helpers.command_line import EVALUATE, checkpoint, curve, run_command, train_command
+from helpers.command_line import (
+    EVALUATE,
+    checkpoint,
+    curve,
+    finished_run,
+    run_command,
+    train_command,
+)
 from helpers.in_process import load_script
+from helpers.metadata import header
 from sync import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -83,6 +92,23 @@ def test_the_edited_network_trains_and_plays(tmp_path: Path):
     words = (run.folder, "--episodes", 1, "--script", script)
     played = run_command(*words, cwd=tmp_path, script=EVALUATE)
     assert played.returncode == 0, played.stderr
+
+
+def test_the_program_that_acts_plays_the_evaluations_episode(tmp_path: Path):
+    run = finished_run()
+    played = run_command(run.folder, cwd=ROOT, script=EXAMPLES / "play.py")
+    assert played.returncode == 0, played.stderr
+    script = load_script("ppo.py")
+    state = script.load_checkpoint(run.folder / "agent.pt")
+    args = replace(state["args"], seed=1 - 1_000_000, eval_episodes=1)  # the evaluation adds them
+    agent = script.Agent(script.make_envs(args, tmp_path))
+    agent.load_state_dict(state["agent"])
+    (expected,) = script.evaluate(agent, args, tmp_path, greedy=True)["episodic_return"]
+    assert played.stdout == f"return {expected:.1f}\n"
+
+
+def test_the_example_keeps_to_ppos_packages():
+    assert header("docs/examples/play.py") == header("ppo/ppo.py")
 
 
 def test_a_stale_diff_is_noticed():
