@@ -27,7 +27,8 @@ agent = script.Agent(envs)
 agent.load_state_dict(checkpoint["agent"])
 
 obs, _ = envs.reset(seed=1)
-total, done = 0.0, False
+total = 0.0
+done = False
 while not done:
     with torch.no_grad():
         x = agent.features(torch.from_numpy(obs))  # one row for each environment
