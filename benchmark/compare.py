@@ -564,16 +564,26 @@ def evaluate(groups: list[Group], normalize: str) -> Results:
 # ------ the answer ------
 
 
-def in_percent(scores: Scores, comparison: Comparison, env_id: str) -> Estimate | None:
-    """The difference in % of the baseline's mean score.
+def mean_score(scores: Scores, baseline: str, env_id: str) -> float | None:
+    """The baseline's mean score, without its sign, as what differences are measured by.
 
-    None if that is near 0 beside the scale of the scores: a small part of it would be a large
+    None if it is near 0 beside the scale of the scores: a small part of it would be a large
     number of per cent.
     """
-    mean = abs(float(scores.raw[comparison.baseline][env_id].mean()))
-    if mean < NEAR_ZERO * scores.scales[env_id].span:
-        return None
-    return comparison.by_env[env_id].times(100 / mean)
+    mean = abs(float(scores.raw[baseline][env_id].mean()))
+    return None if mean < NEAR_ZERO * scores.scales[env_id].span else mean
+
+
+def in_percent(scores: Scores, comparison: Comparison, env_id: str) -> Estimate | None:
+    """The difference in % of the baseline's mean score, if that is good for it."""
+    mean = mean_score(scores, comparison.baseline, env_id)
+    return comparison.by_env[env_id].times(100 / mean) if mean else None
+
+
+def way(scores: Scores) -> str:
+    """What 100 % of the normalized scale are, in words."""
+    kinds = {scores.scales[env_id].kind for env_id in scores.shared}
+    return WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
 
 
 def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
@@ -582,12 +592,12 @@ def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
     Of one environment it is in % of the baseline's score; of several in % of the normalized scale.
     """
     if len(scores.shared) > 1:
-        kinds = {scores.scales[env_id].kind for env_id in scores.shared}
-        way = WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
-        return comparison.overall.times(100), f" % of the way {way}"
+        return comparison.overall.times(100), f" % of the way {way(scores)}"
     env_id = scores.shared[0]
     percent = in_percent(scores, comparison, env_id)
-    return (percent, " %") if percent else (comparison.by_env[env_id], "")
+    if percent:
+        return percent, f" % of {comparison.baseline}'s mean"
+    return comparison.by_env[env_id], " points"
 
 
 def rounded(numbers: list[float]) -> list[str]:
@@ -607,7 +617,7 @@ def verdict(scores: Scores, comparison: Comparison) -> str:
     if not found.has_interval:
         (size,) = rounded([abs(found.value)])
         more = "higher" if found.value > 0 else "lower"
-        scored = f"{size}{words} {more}" if found.value else "the same"
+        scored = f"{more} by {size}{words}" if found.value else "the same"
         both = (scores.raw[group], scores.raw[baseline])
         single = [env_id for env_id in scores.shared if min(len(of[env_id]) for of in both) < 2]
         only_there = f" of {', '.join(single)}" if len(scores.shared) > 1 else ""
@@ -833,14 +843,35 @@ def draw_estimate(axes: plt.Axes, y: float, estimate: Estimate, color: str) -> N
     axes.plot(estimate.value, y, "o", color=color, markerfacecolor=face, markersize=6.5)
 
 
-def draw_runs(axes: plt.Axes, scores: Scores, baseline: str, colors: dict[str, str]) -> None:
-    """Each run as a small dot, by how much it is above the baseline's mean score."""
-    for y, (env_id, scale) in enumerate(scores.scales.items()):
+def units(scores: Scores, baseline: str) -> tuple[dict[str, float], str]:
+    """The unit of each environment's differences, as a score, and what it is called.
+
+    It is that of the answer: `unit` says the same of the numbers in the sentence.
+    """
+    if len(scores.scales) > 1:
+        spans = {env_id: scale.span / 100 for env_id, scale in scores.scales.items()}
+        return spans, f"% of the way {way(scores)}"
+    (env_id,) = scores.scales
+    mean = mean_score(scores, baseline, env_id)
+    if mean:
+        return {env_id: mean / 100}, f"% of {baseline}'s mean"
+    return {env_id: 1.0}, "points"
+
+
+def draw_runs(
+    axes: plt.Axes,
+    scores: Scores,
+    baseline: str,
+    one: dict[str, float],
+    colors: dict[str, str],
+) -> None:
+    """Each run as a small dot, by how many of `one` it is above the baseline's mean score."""
+    for y, env_id in enumerate(scores.scales):
         if env_id not in scores.raw[baseline]:
             continue
         middle = scores.raw[baseline][env_id].mean()
         for name, of in scores.raw.items():
-            gaps = 100 * (of.get(env_id, np.array([])) - middle) / scale.span
+            gaps = (of.get(env_id, np.array([])) - middle) / one[env_id]
             dots: dict[str, Any] = {"color": colors[name], "alpha": 0.45, "linewidth": 0}
             axes.scatter(gaps, np.full_like(gaps, y - 0.22), s=16, **dots)
 
@@ -848,15 +879,16 @@ def draw_runs(axes: plt.Axes, scores: Scores, baseline: str, colors: dict[str, s
 def draw_differences(
     axes: plt.Axes, scores: Scores, comparisons: list[Comparison], colors: dict[str, str]
 ) -> None:
-    """For each environment the differences to the baseline, in % of the normalized scale."""
-    draw_runs(axes, scores, comparisons[0].baseline, colors)
+    """For each environment the differences to the baseline, in the unit of the answer."""
+    baseline = comparisons[0].baseline
+    one, name_of_unit = units(scores, baseline)
+    draw_runs(axes, scores, baseline, one, colors)
     labels = list(scores.scales)
     for number, comparison in enumerate(comparisons):
         offset = 0.4 * (number + 0.5) / len(comparisons) - 0.1
         for env_id, found in comparison.by_env.items():
-            scale = scores.scales[env_id]
             y = labels.index(env_id) + offset
-            draw_estimate(axes, y, found.times(100 / scale.span), colors[comparison.group])
+            draw_estimate(axes, y, found.times(1 / one[env_id]), colors[comparison.group])
         if len(scores.shared) > 1:
             y = len(labels) + offset
             draw_estimate(axes, y, comparison.overall.times(100), colors[comparison.group])
@@ -866,7 +898,7 @@ def draw_differences(
     axes.axvline(0, color="#374151", linewidth=1)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_xlabel(f"difference to {comparisons[0].baseline}, % of the normalized scale")
+    axes.set_xlabel(f"difference to {baseline}, {name_of_unit}")
     axes.set_title("Runs, difference, 95 % interval", loc="left", fontweight="bold")
     style(axes, "x")
 

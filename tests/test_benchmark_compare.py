@@ -95,7 +95,9 @@ def test_better_in_percent_of_the_baselines_score():
     results = results_of(A={"X-v0": [98.0, 100.0, 102.0]}, B={"X-v0": [110.0, 112.0, 114.0]})
     half = 2.776445 * (8 / 3) ** 0.5  # t of 97.5 % and 4 degrees of freedom, from a table
     assert f"{12 - half:.0f} to {12 + half:.0f}" == "7 to 17"
-    expected = "B is better than A by 12 % (95 %: 7 to 17), probability of improvement 1.00."
+    expected = (
+        "B is better than A by 12 % of A's mean (95 %: 7 to 17), probability of improvement 1.00."
+    )
     assert said(results) == expected
 
 
@@ -105,21 +107,22 @@ def test_better_in_percent_of_the_baselines_score():
         (
             [-80.0, -84.0, -82.0],
             [-100.0, -102.0, -98.0],
-            "B is worse than A by 22 % (95 %: 16 to 27), probability of improvement 0.00.",
+            "B is worse than A by 22 % of A's mean (95 %: 16 to 27), probability of improvement "
+            "0.00.",
         ),
         (
             [10.0, 20.0],
             [12.0, 22.0],
-            "B and A cannot be told apart: a difference of 13 % (95 %: -189 to 216), probability "
-            "of improvement 0.75; if that is the true difference, more than 100 seeds of each "
-            "would be needed to show it.",
+            "B and A cannot be told apart: a difference of 13 % of A's mean (95 %: -189 to "
+            "216), probability of improvement 0.75; if that is the true difference, more than 100 "
+            "seeds of each would be needed to show it.",
         ),
         (
             [10.0, 11.0, 12.0],
             [11.0, 12.0, 13.0],
-            "B and A cannot be told apart: a difference of 9 % (95 %: -12 to 30), probability "
-            "of improvement 0.78; if that is the true difference, about 17 seeds of each would "
-            "show it.",
+            "B and A cannot be told apart: a difference of 9 % of A's mean (95 %: -12 to "
+            "30), probability of improvement 0.78; if that is the true difference, about 17 seeds "
+            "of each would show it.",
         ),
         (
             [500.0, 500.0],
@@ -129,13 +132,13 @@ def test_better_in_percent_of_the_baselines_score():
         (
             [100.0],
             [90.0, 94.0],
-            "B and A cannot be told apart yet: B scored 8.0 % lower, but one seed gives no "
-            "interval; run at least 2, better 5 or more.",
+            "B and A cannot be told apart yet: B scored lower by 8.0 % of A's mean, but one seed "
+            "gives no interval; run at least 2, better 5 or more.",
         ),
         (
             [0.0, 0.0],
             [3.0, 3.0],
-            "B is better than A by 3.0 (95 %: 3.0 to 3.0), probability of improvement 1.00.",
+            "B is better than A by 3.0 points (95 %: 3.0 to 3.0), probability of improvement 1.00.",
         ),
     ],
     ids=["worse", "hopeless", "more seeds", "alike", "one seed", "from zero"],
@@ -170,9 +173,29 @@ def test_one_environment_with_a_single_seed_is_named():
 def test_no_percent_of_nearly_nothing():
     """Means 0.1 and 2.1, and 0 is far from the worst run."""
     results = results_of(A={"X-v0": [-9.9, 10.1]}, B={"X-v0": [-7.9, 12.1]})
-    assert "a difference of 2 (95 %" in said(results)
+    assert "a difference of 2 points (95 %" in said(results)
+
     row = compare.env_rows(results.scores, results.comparisons, "X-v0")[1]
     assert "| +2.00 (" in row and row.endswith("| - | 0.75 |")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"A": {"X-v0": [98.0, 100.0, 102.0]}, "B": {"X-v0": [110.0, 112.0, 114.0]}},
+        {"A": {"X-v0": [0.0, 0.0]}, "B": {"X-v0": [3.0, 3.0]}},
+        {"A": {"X-v0": [1.0, 2.0], "Y-v0": [5.0]}, "B": {"X-v0": [3.0, 4.0], "Y-v0": [9.0]}},
+    ],
+    ids=["of the mean", "points", "of the way"],
+)
+def test_the_picture_and_the_answer_have_one_unit(groups):
+    results = results_of(**groups)
+    (comparison,) = results.comparisons
+    found, words = compare.unit(results.scores, comparison)
+    one, name = compare.units(results.scores, "A")
+    assert words.strip() == name
+    drawn = [each.value / one[env_id] for env_id, each in comparison.by_env.items()]
+    assert np.mean(drawn) == pytest.approx(found.value)
 
 
 def test_welchs_interval_is_scipys():
@@ -318,9 +341,11 @@ def test_another_programs_runs_and_three_groups(tmp_path):
     theirs = make_group(tmp_path / "theirs", {"X-v0": [1.0, 1.1, 0.9]}, foreign=True)
     ours = make_group(tmp_path / "ours", {"X-v0": [2.0, 2.1, 1.9]})
     groups = (f"Peer={theirs}", f"ours={ours}", f"again={ours}")
-    assert answer(tmp_path, *groups).startswith("ours is better than Peer by 100 % (95 %: ")
+    assert answer(tmp_path, *groups).startswith(
+        "ours is better than Peer by 100 % of Peer's mean (95 %: "
+    )
     table = (tmp_path / "out" / "compare.md").read_text()
-    assert table.splitlines()[1].startswith("again is better than Peer by 100 %")
+    assert table.splitlines()[1].startswith("again is better than Peer by 100 % of Peer's mean")
     assert "What ours does otherwise than Peer is not recorded." in table
     assert "Each group is compared for itself" in table
 
