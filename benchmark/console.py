@@ -57,6 +57,13 @@ def percent(task: Task) -> str:
     return f"{found[-1]:>3}%" if found else "starting"
 
 
+def evaluation(task: Task) -> str:
+    """What a run's evaluation found, ", return 500.0 ± 0.0"; nothing if its log has none."""
+    lines = last_output(task.log) if task.log.exists() else []  # of a job it may come later
+    start = "evaluation: "
+    return "".join(f", {line.removeprefix(start)}" for line in lines if line.startswith(start))
+
+
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds: 3723 -> 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
@@ -136,7 +143,8 @@ class Progress:
         elif result.outcome == "skipped":
             self.say(f"skipped  {task.name}: finished before")
         elif result.seconds:
-            self.say(f"{result.outcome:8} {task.name}, {clock(result.seconds)}")
+            took = clock(result.seconds)
+            self.say(f"{result.outcome:8} {task.name}, {took}{evaluation(task)}")
 
     def conclude(self, received: list[int]) -> int:
         """Say how it all went; returns the exit code. received: the signals that have come."""

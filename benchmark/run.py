@@ -19,6 +19,8 @@ given last. Exit codes: 0 when all is done, 1 if a run or what follows failed, 2
 after Ctrl-C, 143 after SIGTERM.
 """
 
+import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -32,7 +34,18 @@ from typing import Literal
 
 import tyro
 from console import Progress, Signals, fail
-from tasks import OWN_FLAGS, Children, Result, Task, find_run, next_command, run_task
+from tasks import (
+    OWN_FLAGS,
+    Children,
+    Result,
+    Task,
+    find_run,
+    next_command,
+    run_task,
+    without_flags,
+)
+
+DRAWN_WITH = ("matplotlib", "PIL", "scipy", "tensorboard")  # what plot.py needs besides
 
 
 @dataclass
@@ -170,14 +183,20 @@ def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
         fail(f"sbatch: {error}")
 
 
+def python_that_draws() -> list[str]:
+    """This Python if it has what plot.py needs; else uv, which installs it, if there is one."""
+    if all(importlib.util.find_spec(name) for name in DRAWN_WITH) or not shutil.which("uv"):
+        return [sys.executable]
+    return ["uv", "run"]
+
+
 def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     """Shell commands that follow the finished runs: the plots, then --then for each environment."""
     commands = []
     if args.plot is not None:
         program = str(Path(__file__).with_name(plot_program))
-        python = ["uv", "run"] if shutil.which("uv") else [sys.executable]
         folders = ["--runs-dir", str(args.runs_dir), "--out", str(args.plot)]
-        commands.append(shlex.join([*python, program, *folders]))
+        commands.append(shlex.join([*python_that_draws(), program, *folders]))
     if args.then is not None:
         runs_dir = shlex.quote(str(args.runs_dir))
         for env_id in args.env_ids:
@@ -271,6 +290,33 @@ def check_versions(
             print(f"note: {made}", file=sys.stderr)
 
 
+def tell_of_others(tasks: list[Task]) -> None:
+    """Says which finished runs in --runs-dir the results would be mixed with.
+
+    Those are runs of the same script in the same environments, with other flags.
+    """
+    by_env = {task.env_id: task for task in tasks}
+    others = []
+    for file in sorted(tasks[0].runs_dir.glob("*/args.json")):
+        try:
+            facts = json.loads(file.read_text())
+            task = by_env[facts["args"]["env_id"]]
+            flags = without_flags(facts["argv"], OWN_FLAGS)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # no run, or none of these environments
+        same_script = facts["script"] == task.script.name
+        other_flags = flags != without_flags(task.argv, OWN_FLAGS)
+        if same_script and other_flags and (file.parent / "agent.pt").exists():
+            others.append(file.parent)
+    if others:
+        runs = f"{len(others)} run{'s' if len(others) > 1 else ''} with other flags"
+        print(
+            f"note: {others[0].parent} also has {runs}, such as {others[0].name}; plot.py and "
+            "compare.py take all runs of a folder, so another --runs-dir keeps them apart",
+            file=sys.stderr,
+        )
+
+
 def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Bring the tasks to their end where --launcher says; returns the exit code."""
     if args.launcher == "slurm":
@@ -284,6 +330,7 @@ def main() -> int:
     check(args)
     tasks = expand(args)
     check_versions(tasks, args.keep_old)
+    tell_of_others(tasks)
     closing = closing_commands(args)
     if args.dry_run:
         show(tasks, closing)

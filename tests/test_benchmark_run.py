@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from console import clock, percent
-from helpers.benchmark_runs import FakeScript, run_program, starts, stops
+from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
 from helpers.command_line import finish, wait_until
 from helpers.in_process import load_program, load_script, train
 from tasks import settings
@@ -190,6 +191,7 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     """Once, when all are finished, in that order; --dry-run only says so."""
     noted = tmp_path / "noted.txt"
     stand_in(tmp_path / "bin", "uv", f'echo "uv $@" >> {noted}', monkeypatch)
+    monkeypatch.setattr(load_program("run.py"), "python_that_draws", lambda: ["uv", "run"])
     then = f"echo {{env_id}} {{runs_dir}} >> {noted}"
     flags = ("--num-seeds", "1", "--plot", str(tmp_path / "out"), "--then", then)
     dry = fake.run("--env-ids", "A-v0", "ns/B-v0", *flags, "--dry-run")
@@ -206,10 +208,37 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     assert noted.read_text().splitlines() == lines
 
 
-def test_without_uv_this_python_draws(fake, monkeypatch):
+def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatch):
+    module = load_program("run.py")
+    stand_in(tmp_path / "bin", "uv", "", monkeypatch)
+    args = module.Args(command="python ppo/ppo.py", env_ids=["A-v0"], plot=tmp_path)
+
+    def drawn_by() -> list[str]:
+        (command,) = module.closing_commands(args)
+        words = shlex.split(command)
+        return words[: words.index(str(BENCHMARK / "plot.py"))]
+
+    assert drawn_by() == [sys.executable]
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    assert drawn_by() == ["uv", "run"]
     monkeypatch.setenv("PATH", "")
-    dry = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--plot", "out", "--dry-run")
-    assert shlex.split(dry.stdout.splitlines()[1])[0] == sys.executable
+    assert drawn_by() == [sys.executable]
+
+
+def test_runs_with_other_flags_in_the_same_folder_are_told(fake):
+    assert fake.run("--env-ids", "A-v0", "B-v0", "--num-seeds", "2").stderr == ""
+    assert fake.run("--env-ids", "A-v0", "--num-seeds", "3").stderr == "", "one seed more"
+    flags = ("--env-flags", "A-v0=--learning-rate 0.5", "--env-ids", "A-v0", "--num-seeds", "1")
+    mixed = fake.run(*flags)
+    assert mixed.returncode == 0
+    assert mixed.stderr.count("\n") == 1
+    assert f"note: {fake.runs_dir} also has 3 runs with other flags" in mixed.stderr
+    assert "1 run with other flags" in fake.run("--env-ids", "A-v0", "--num-seeds", "1").stderr
+
+
+def test_a_finished_run_is_told_with_its_score(fake):
+    done = fake.run("--env-ids", "A-v0", "--num-seeds", "1")
+    assert re.search(r"^done     A-v0 seed 1, 0:00:0\d, return 7.0 ± 0.5$", done.stdout, re.M)
 
 
 def test_what_fails_after_the_runs_is_told(fake, tmp_path):

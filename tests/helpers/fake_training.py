@@ -90,6 +90,7 @@ def main() -> None:
         train_until_stopped(folder, deaf=acts("Deaf"))
     if not acts("Dishonest"):
         (folder / "agent.pt").touch()
+        print("evaluation: return 7.0 ± 0.5", flush=True)
 
 
 if __name__ == "__main__":
