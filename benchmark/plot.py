@@ -107,6 +107,12 @@ class OtherProgram:
         """What stands in the legend and above its column."""
         return f"{self.name}, run beside it"
 
+    @property
+    def in_legend(self) -> str:
+        """The same in the legend, where several runs are drawn as their mean."""
+        several = any(len(group) > 1 for group in self.by_env.values())
+        return f"{self.name}, mean of seeds" if several else self.label
+
 
 @dataclass
 class Results:
@@ -120,6 +126,13 @@ class Results:
     published: dict[str, list[PublishedScore]]
     beside: list[OtherProgram]
     remarks: list[str]  # what the reader has to be told
+
+    @property
+    def label(self) -> str:
+        """What our runs are called: the script, unless their --exp-name says something else."""
+        names = {run.settings.get("exp_name", "") for run in self.runs}
+        renamed = names - {"", Path(self.script).stem}
+        return renamed.pop() if len(names) == len(renamed) == 1 else self.script
 
     @property
     def what(self) -> str:
@@ -249,12 +262,25 @@ class Panel:
         self.heights += [np.nanmin(curves), np.nanmax(curves)]
 
     def draw_beside(self, runs: list[Run], color: str) -> None:
-        """Runs of another program, each up to its end."""
+        """Runs of another program, each up to its end.
+
+        Of several their mean and its confidence band, up to the end of the shortest.
+        """
+        look: dict[str, Any] = (
+            {"linewidth": 1.5} if len(runs) == 1 else {"linewidth": 0.8, "alpha": 0.35}
+        )
+        curves = []
         for run in runs:
             curve = run.curve(self.over, self.grid)
             curve[self.grid > run.total(self.over)] = np.nan
-            self.axes.plot(self.grid, curve, color=color, linewidth=1.5)
+            self.axes.plot(self.grid, curve, color=color, **look)
             self.heights += [height for height in curve if not np.isnan(height)]
+            curves.append(curve)
+        if len(runs) > 1:
+            mean, half = confidence(np.stack(curves))
+            self.axes.plot(self.grid, mean, color=color, linewidth=1.9)
+            band = (mean - half, mean + half)
+            self.axes.fill_between(self.grid, *band, color=color, alpha=0.15, linewidth=0)
 
     def draw_published(self, scores: list[PublishedScore], sources: list[str]) -> None:
         """A line for each published score, in the style of its source."""
@@ -304,7 +330,7 @@ def without_longer_ones(results: Results) -> Results:
 
 def legend_entries(results: Results) -> list[Any]:
     """Matplotlib's handles of what the panels show."""
-    label = f"{results.script}, mean of seeds"
+    label = f"{results.label}, mean of seeds"
     handles: list[Any] = [Line2D([], [], color=BLUE, linewidth=1.9, label=label)]
     if any(len(group) > 1 for group in results.by_env.values()):
         handles += [
@@ -312,7 +338,7 @@ def legend_entries(results: Results) -> list[Any]:
             Line2D([], [], color=BLUE, alpha=0.35, linewidth=0.8, label="single seeds"),
         ]
     for program in results.beside:
-        handles.append(Line2D([], [], color=program.color, linewidth=1.5, label=program.label))
+        handles.append(Line2D([], [], color=program.color, linewidth=1.5, label=program.in_legend))
     for number, source in enumerate(results.sources):
         color, style = STYLES[number % len(STYLES)]
         label = f"{source}, published"
@@ -460,7 +486,7 @@ def remarks_on_origin(results: Results) -> list[str]:
 
 def write_table(results: Results, path: Path) -> None:
     """Markdown table of the final scores beside the published ones."""
-    columns = [f"`{results.script}`", *(one.label for one in results.beside), *results.sources]
+    columns = [f"`{results.label}`", *(one.label for one in results.beside), *results.sources]
     made_with = sorted({run.provenance.made_with for run in results.runs})
     lines = [
         f"| environment | {' | '.join(columns)} | steps | minutes |",

@@ -149,6 +149,51 @@ def test_other_programs_runs_are_shown_beside(tmp_path):
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
 
 
+def drawn(group: list, beside: list) -> tuple[list, list]:
+    """Lines and bands of the other program's colour in a panel."""
+    axes = plot.plt.figure().subplots()
+    panel = plot.Panel(axes, "steps", group)
+    panel.draw_beside(beside, "#123456")
+    lines = [line for line in axes.lines if line.get_color() == "#123456"]
+    return lines, list(axes.collections)
+
+
+def test_several_runs_beside_are_a_mean_with_its_band(tmp_path):
+    for seed, value in ((1, 4.0), (2, 8.0), (3, 9.0)):
+        part = {"start": 0, "episodes": episodes(np.full(300, value)), "last": (3000, 180.0)}
+        make_run(tmp_path, "CartPole-v1", seed, [part])
+    group = run_folders.read_runs(tmp_path)[0]["CartPole-v1"]
+    *thin, mean = drawn(group, group)[0]
+    (band,) = drawn(group, group)[1]
+    assert len(thin) == 3
+    assert all(line.get_linewidth() < mean.get_linewidth() for line in thin)
+    assert mean.get_ydata()[-1] == pytest.approx(7.0)
+    half = 4.302653 * (7.0 / 3) ** 0.5  # t of 97.5 % and 2 degrees of freedom; variance 7
+    top = band.get_paths()[0].vertices[:, 1].max()
+    assert top == pytest.approx(7.0 + half, rel=1e-5)
+    lines, bands = drawn(group, group[:1])
+    assert len(lines) == 1 and not bands
+
+
+def test_runs_are_called_by_their_own_name_if_all_have_it(tmp_path):
+    part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
+    folders = [make_run(tmp_path / "runs", "CartPole-v1", seed, [part]) for seed in (1, 2)]
+
+    def rename(folder: Path, exp_name: str) -> None:
+        facts = json.loads((folder / "args.json").read_text())
+        facts["args"]["exp_name"] = exp_name
+        (folder / "args.json").write_text(json.dumps(facts))
+
+    for names, label in ((("ppo", "ppo"), "ppo.py"), (("mine", "ppo"), "ppo.py")):
+        for folder, name in zip(folders, names, strict=True):
+            rename(folder, name)
+        draw(tmp_path / "runs", tmp_path / "out")
+        assert f"| `{label}` |" in (tmp_path / "out" / "ppo.md").read_text()
+    rename(folders[1], "mine")
+    draw(tmp_path / "runs", tmp_path / "out")
+    assert "| `mine` |" in (tmp_path / "out" / "ppo.md").read_text()
+
+
 def test_lengths_of_self_play_are_called_so_and_stand_beside_lengths(tmp_path):
     ours, theirs, out = tmp_path / "runs", tmp_path / "theirs", tmp_path / "out"
     part = {"start": 0, "episodes": episodes(np.full(200, 1300.0)), "last": (2000, 180.0)}
