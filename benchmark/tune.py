@@ -17,7 +17,7 @@
 """Search for flags with which a script learns better, on several environments at once.
 
     uv run benchmark/tune.py --command "uv run ppo/ppo.py --total-timesteps 100000" \\
-        --target-scores CartPole-v1=0:500 Acrobot-v1=-500:0 --space learning-rate=log:3e-4:3e-3 \\
+        --target-scores CartPole-v1=0:500 Acrobot-v1=-500:0 --space learning-rate=log:3e-4:1e-2 \\
         num-steps=32,64,128 --trials 30 --workers 2 --check-seeds 5
     benchmark/tune.sh                                   the example of docs/search.md
 
@@ -728,7 +728,10 @@ def check_lines(search: Search, check: Check) -> list[str]:
     found = normalized_means(search, check.best)
     value, low, high = check_difference(search, check)
     difference = f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
-    sentence = f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized."
+    sentence = (
+        f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized. "
+        "In the table ± is half a 95 % interval."
+    )
     lines = [sentence, "", "| environment | defaults | tuned |", "|---|---:|---:|"]
     for env_id, row in check.defaults.items():
         cells = with_interval(row, 1), with_interval(check.best[env_id], 1)
@@ -838,6 +841,12 @@ def draw_importances(axes: plot.plt.Axes, found: dict[str, float]) -> None:
     tidy(axes, "importance")
 
 
+def varied(search: Search) -> list[str]:
+    """The flags of which the trials that ended well have more than one value."""
+    done = search.completed()
+    return [name for name in search.space if len({trial.params[name] for trial in done}) > 1]
+
+
 def draw_slice(axes: plot.plt.Axes, search: Search, name: str) -> None:
     """Scores over the values of one flag; the best trial in red."""
     done = search.completed()
@@ -888,7 +897,8 @@ def draw(search: Search, check: Check | None, path: Path) -> None:
     """Write the picture: the check's curves, the search, what mattered, and each flag."""
     checked = list(search.judge.targets) if check else []
     found = importances(search)
-    count = len(checked) + 1 + bool(found) + len(search.space)
+    tried = varied(search)
+    count = len(checked) + 1 + bool(found) + len(tried)
     columns = min(count, plot.PANELS_A_ROW)
     rows = -(-count // columns)
     plot.plt.rcParams.update(plot.LOOK)
@@ -901,7 +911,7 @@ def draw(search: Search, check: Check | None, path: Path) -> None:
     draw_history(next(panels), search)
     if found:
         draw_importances(next(panels), found)
-    for name in search.space:
+    for name in tried:
         draw_slice(next(panels), search, name)
     for panel in panels:
         panel.set_visible(False)

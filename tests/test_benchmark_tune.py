@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -453,3 +454,9 @@ def test_the_table_shows_where_trials_are_and_who_leads(fake, monkeypatch, capsy
     assert lines[1].startswith("  trial 2    0.250  A-v0 seed 1:  42%")
     assert lines[1].endswith("learning-rate 0.3")
     assert lines[3].split() == ["trial", str(best), "0.450", "learning-rate", "0.2"]
+
+
+def test_a_flag_with_one_value_left_gets_no_panel():
+    trials = [SimpleNamespace(params={"gamma": 0.9, "seed": n}) for n in (1, 2)]
+    search = SimpleNamespace(space={"gamma": None, "seed": None}, completed=lambda: trials)
+    assert load_program("tune.py").varied(search) == ["seed"]
