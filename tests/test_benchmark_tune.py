@@ -459,4 +459,4 @@ def test_the_table_shows_where_trials_are_and_who_leads(fake, monkeypatch, capsy
 def test_a_flag_with_one_value_left_gets_no_panel():
     trials = [SimpleNamespace(params={"gamma": 0.9, "seed": n}) for n in (1, 2)]
     search = SimpleNamespace(space={"gamma": None, "seed": None}, completed=lambda: trials)
-    assert load_program("tune.py").varied(search) == ["seed"]
+    assert tune.varied(search) == ["seed"]
