@@ -582,7 +582,7 @@ def in_percent(scores: Scores, comparison: Comparison, env_id: str) -> Estimate 
 
 def way(scores: Scores) -> str:
     """What 100 % of the normalized scale are, in words."""
-    kinds = {scores.scales[env_id].kind for env_id in scores.shared}
+    kinds = {scale.kind for scale in scores.scales.values()}
     return WAYS[kinds.pop()] if len(kinds) == 1 else "from 0 to 1"
 
 
@@ -590,8 +590,9 @@ def unit(scores: Scores, comparison: Comparison) -> tuple[Estimate, str]:
     """The difference as the answer has it, and its unit.
 
     Of one environment it is in % of the baseline's score; of several in % of the normalized scale.
+    These count also where not all groups have runs, for the picture shows them.
     """
-    if len(scores.shared) > 1:
+    if len(scores.scales) > 1:
         return comparison.overall.times(100), f" % of the way {way(scores)}"
     env_id = scores.shared[0]
     percent = in_percent(scores, comparison, env_id)
@@ -754,8 +755,8 @@ def table(results: Results) -> str:
     lines = [sentence(scores, comparison) for comparison in results.comparisons]
     lines += ["", *(what_differs(baseline, group) for group in results.groups[1:]), ""]
     lines.append(
-        f"| environment | runs | score | difference to {baseline.name} (95 %) | in % | "
-        "probability of improvement |"
+        f"| environment | runs | score | difference to {baseline.name} (95 %) | "
+        f"the same in % of {baseline.name}'s mean | probability of improvement |"
     )
     lines.append("|---|---|---:|---:|---:|---:|")
     for env_id in scores.scales:

@@ -185,8 +185,9 @@ def test_no_percent_of_nearly_nothing():
         {"A": {"X-v0": [98.0, 100.0, 102.0]}, "B": {"X-v0": [110.0, 112.0, 114.0]}},
         {"A": {"X-v0": [0.0, 0.0]}, "B": {"X-v0": [3.0, 3.0]}},
         {"A": {"X-v0": [1.0, 2.0], "Y-v0": [5.0]}, "B": {"X-v0": [3.0, 4.0], "Y-v0": [9.0]}},
+        {"A": {"X-v0": [1.0, 2.0], "Y-v0": [5.0]}, "B": {"X-v0": [3.0, 4.0]}},
     ],
-    ids=["of the mean", "points", "of the way"],
+    ids=["of the mean", "points", "of the way", "of the way in one of two"],
 )
 def test_the_picture_and_the_answer_have_one_unit(groups):
     results = results_of(**groups)
@@ -315,6 +316,7 @@ def test_writes_table_pictures_and_numbers(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [f"it{end}" for end in ends]
     table = (out / "it.md").read_text()
     assert done.stdout.startswith(table.splitlines()[0])
+    assert "| difference to A (95 %) | the same in % of A's mean | probability" in table
     assert "| X-v0, 100 steps | A | 2.00 ± 1.00 (3 seeds) |  |  |  |" in table
     assert "|  | B | 5.00 ± 1.00 (3 seeds) | +3.00 (+0.73 to +5.27) | +150.0 (" in table
     assert "No run of B, so not in the overall numbers: Z-v0." in table
