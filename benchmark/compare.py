@@ -146,6 +146,7 @@ class Scores:
     """What is compared: the final score of each run, (runs,), by group and environment."""
 
     raw: dict[str, dict[str, np.ndarray]]
+    seeds: dict[str, dict[str, list[int]]]  # of the same runs
     scales: dict[str, Scale]  # of the environments, in their order
     shared: list[str]  # environments in which every group has runs
     steps: dict[str, int]  # after which the scores of an environment were taken
@@ -321,22 +322,23 @@ def steps_to_compare(runs: list[Run], remarks: list[str]) -> int:
     return shortest.total_steps
 
 
-def final_scores(group: Group, env_id: str, steps: int, remarks: list[str]) -> np.ndarray:
-    """Scores of a group after so many steps, (runs,), less those that are not numbers."""
-    scores = []
+def final_scores(group: Group, env_id: str, steps: int, remarks: list[str]) -> dict[int, float]:
+    """Scores of a group after so many steps, by seed, less those that are not numbers."""
+    scores = {}
     for run in group.by_env.get(env_id, []):
         score = run.score_after(steps)
         if np.isfinite(score):
-            scores.append(score)
+            scores[run.seed] = score
         else:
             remarks.append(f"Left out, without a score: {run.name} of {group.name}.")
-    return np.array(scores)
+    return scores
 
 
 def collect_scores(groups: list[Group], normalize: str) -> Scores:
     """The scores to compare; fails if no environment has runs of the first and another group."""
     remarks = [f"{group.name}: {remark}" for group in groups for remark in group.remarks]
     raw: dict[str, dict[str, np.ndarray]] = {group.name: {} for group in groups}
+    seeds_of: dict[str, dict[str, list[int]]] = {group.name: {} for group in groups}
     env_ids = list(dict.fromkeys(env_id for group in groups for env_id in group.by_env))
     steps = {}
     for env_id in env_ids:
@@ -344,8 +346,9 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
         steps[env_id] = steps_to_compare(runs, remarks)
         for group in groups:
             scores = final_scores(group, env_id, steps[env_id], remarks)
-            if len(scores):
-                raw[group.name][env_id] = scores
+            if scores:
+                raw[group.name][env_id] = np.array(list(scores.values()))
+                seeds_of[group.name][env_id] = list(scores)
     env_ids = [env_id for env_id in env_ids if any(env_id in scores for scores in raw.values())]
     shared = [env_id for env_id in env_ids if all(env_id in scores for scores in raw.values())]
     if not shared:
@@ -367,7 +370,7 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
         env_id: np.concatenate([of[env_id] for of in raw.values() if env_id in of])
         for env_id in env_ids
     }
-    return Scores(raw, choose_scales(normalize, pooled), shared, steps, remarks)
+    return Scores(raw, seeds_of, choose_scales(normalize, pooled), shared, steps, remarks)
 
 
 # ------ numbers ------
@@ -817,13 +820,13 @@ def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
 
 def write_runs(scores: Scores, path: Path) -> None:
     """CSV: a line for each run."""
-    rows = [
-        [env_id, name, float(raw), float(normalized)]
-        for name, of in scores.raw.items()
-        for env_id, runs in of.items()
-        for raw, normalized in zip(runs, scores.normalized(name, env_id), strict=True)
-    ]
-    write_rows(path, ["env_id", "group", "score", "normalized"], rows)
+    rows: list[list[Any]] = []
+    for name, of in scores.raw.items():
+        for env_id, raw in of.items():
+            columns = (scores.seeds[name][env_id], raw, scores.normalized(name, env_id))
+            for seed, score, normalized in zip(*columns, strict=True):
+                rows.append([env_id, name, seed, float(score), float(normalized)])
+    write_rows(path, ["env_id", "group", "seed", "score", "normalized"], rows)
 
 
 # ------ the picture ------
@@ -899,7 +902,7 @@ def draw_differences(
     axes.axvline(0, color="#374151", linewidth=1)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_xlabel(f"difference to {baseline}, {name_of_unit}")
+    axes.set_xlabel(f"difference to {baseline},\n{name_of_unit}")
     axes.set_title("Runs, difference, 95 % interval", loc="left", fontweight="bold")
     style(axes, "x")
 

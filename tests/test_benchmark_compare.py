@@ -44,6 +44,7 @@ class Finished:
     seed: int
     score: float
     total_steps: int = 100
+    name: str = ""
 
     def score_after(self, steps: int) -> float:
         assert steps == 100
@@ -332,7 +333,9 @@ def test_writes_table_pictures_and_numbers(tmp_path):
     assert float(overall["interquartile mean", "A"]["value"]) == pytest.approx(0.1)
     assert float(overall["probability of improvement over A", "B"]["value"]) == 1
     with open(out / "it_scores.csv") as file:
-        assert len(list(csv.DictReader(file))) == 11
+        runs = {(row["env_id"], row["group"], row["seed"]): row for row in csv.DictReader(file)}
+    assert len(runs) == 11
+    assert runs["X-v0", "B", "3"]["score"] == "6" and runs["Y-v0", "A", "1"]["score"] == "5"
     assert (out / "it.png").read_bytes().startswith(b"\x89PNG")
     picture = (out / "it.svg").read_text()
     assert "<svg" in picture and len(picture) < 300_000
@@ -512,6 +515,11 @@ def test_a_run_without_a_number_is_left_out(tmp_path):
     done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
     assert "Left out, without a score: X-v0 seed 3 of A." in done.stderr
     assert "1.50 ± 0.71 (2 seeds)" in done.stdout
+
+
+def test_a_score_keeps_its_seed_where_another_one_is_left_out():
+    results = results_of(A={"X-v0": [np.nan, 4.0]}, B={"X-v0": [5.0, 6.0]})
+    assert results.scores.seeds == {"A": {"X-v0": [2]}, "B": {"X-v0": [1, 2]}}
 
 
 @pytest.mark.parametrize(
