@@ -45,7 +45,13 @@ from tasks import (
     without_flags,
 )
 
-DRAWN_WITH = ("matplotlib", "PIL", "scipy", "tensorboard")  # what plot.py needs besides
+# What plot.py needs besides: package by module.
+DRAWN_WITH = {
+    "matplotlib": "matplotlib",
+    "PIL": "pillow",
+    "scipy": "scipy",
+    "tensorboard": "tensorboard",
+}
 
 
 @dataclass
@@ -184,9 +190,14 @@ def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
 
 
 def python_that_draws() -> list[str]:
-    """This Python if it has what plot.py needs; else uv, which installs it, if there is one."""
-    if all(importlib.util.find_spec(name) for name in DRAWN_WITH) or not shutil.which("uv"):
+    """This Python if it has what plot.py needs; else uv, which installs it; fails without both."""
+    missing = [DRAWN_WITH[name] for name in DRAWN_WITH if not importlib.util.find_spec(name)]
+    if not missing:
         return [sys.executable]
+    if not shutil.which("uv"):
+        fail(
+            f"--plot needs {', '.join(missing)}; install that into {sys.executable}, or install uv"
+        )
     return ["uv", "run"]
 
 

@@ -208,7 +208,7 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     assert noted.read_text().splitlines() == lines
 
 
-def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatch):
+def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatch, capsys):
     module = load_program("run.py")
     stand_in(tmp_path / "bin", "uv", "", monkeypatch)
     args = module.Args(command="python ppo/ppo.py", env_ids=["A-v0"], plot=tmp_path)
@@ -219,10 +219,17 @@ def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatc
         return words[: words.index(str(BENCHMARK / "plot.py"))]
 
     assert drawn_by() == [sys.executable]
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    find_spec = module.importlib.util.find_spec
+    there = {"matplotlib", "tensorboard"}
+    monkeypatch.setattr(
+        module.importlib.util, "find_spec", lambda name: find_spec(name) if name in there else None
+    )
     assert drawn_by() == ["uv", "run"]
     monkeypatch.setenv("PATH", "")
-    assert drawn_by() == [sys.executable]
+    with pytest.raises(SystemExit) as stop:
+        drawn_by()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("error: --plot needs pillow, scipy; install that")
 
 
 def test_runs_with_other_flags_in_the_same_folder_are_told(fake):
