@@ -41,6 +41,7 @@ from tasks import (
     Task,
     find_run,
     next_command,
+    resumed_with_others,
     run_task,
     without_flags,
 )
@@ -191,13 +192,13 @@ def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
 
 def python_that_draws() -> list[str]:
     """This Python if it has what plot.py needs; else uv, which installs it; fails without both."""
-    missing = [DRAWN_WITH[name] for name in DRAWN_WITH if not importlib.util.find_spec(name)]
+    missing = [
+        package for module, package in DRAWN_WITH.items() if not importlib.util.find_spec(module)
+    ]
     if not missing:
         return [sys.executable]
     if not shutil.which("uv"):
-        fail(
-            f"--plot needs {', '.join(missing)}; install that into {sys.executable}, or install uv"
-        )
+        fail(f"--plot needs {', '.join(missing)}; install them for {sys.executable}, or install uv")
     return ["uv", "run"]
 
 
@@ -301,29 +302,50 @@ def check_versions(
             print(f"note: {made}", file=sys.stderr)
 
 
-def tell_of_others(tasks: list[Task]) -> None:
-    """Says which finished runs in --runs-dir the results would be mixed with.
+def others(tasks: list[Task]) -> tuple[list[str], list[str]]:
+    """Finished runs of the same script and environments that are not what the tasks will be.
 
-    Those are runs of the same script in the same environments, with other flags.
+    The names of those with other flags, and of those of another version of the script. A task's own
+    run of another version is not among them: of it `check_versions` speaks.
     """
     by_env = {task.env_id: task for task in tasks}
-    others = []
+    own = {(task.env_id, task.seed) for task in tasks}
+    flags, version = [], []
     for file in sorted(tasks[0].runs_dir.glob("*/args.json")):
+        folder = file.parent
         try:
             facts = json.loads(file.read_text())
-            task = by_env[facts["args"]["env_id"]]
-            flags = without_flags(facts["argv"], OWN_FLAGS)
+            env_id, seed = facts["args"]["env_id"], facts["args"]["seed"]
+            task = by_env[env_id]
+            given = without_flags(facts["argv"], OWN_FLAGS)
+            wanted = without_flags(task.argv, OWN_FLAGS)
+            other_flags = given != wanted or resumed_with_others(task, folder)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # no run, or none of these environments
-        same_script = facts["script"] == task.script.name
-        other_flags = flags != without_flags(task.argv, OWN_FLAGS)
-        if same_script and other_flags and (file.parent / "agent.pt").exists():
-            others.append(file.parent)
-    if others:
-        runs = f"{len(others)} run{'s' if len(others) > 1 else ''} with other flags"
+        if facts["script"] != task.script.name or not (folder / "agent.pt").exists():
+            continue
+        copy = folder / task.script.name
+        other_version = copy.exists() and copy.read_bytes() != task.script.read_bytes()
+        if other_flags:
+            flags.append(folder.name)
+        elif other_version and (env_id, seed) not in own:
+            version.append(folder.name)
+    return flags, version
+
+
+def tell_of_others(tasks: list[Task]) -> None:
+    """One line about the runs in --runs-dir with which the results would be mixed, if any."""
+    parts = []
+    kinds = ("with other flags", f"of another {tasks[0].script.name}")
+    for names, kind in zip(others(tasks), kinds, strict=True):
+        if names:
+            count = "1 run" if len(names) == 1 else f"{len(names)} runs"
+            parts.append(f"{count} {kind} ({names[0]}{', ...' if len(names) > 1 else ''})")
+    if parts:
         print(
-            f"note: {others[0].parent} also has {runs}, such as {others[0].name}; plot.py and "
-            "compare.py take all runs of a folder, so another --runs-dir keeps them apart",
+            f"note: {tasks[0].runs_dir} also has {' and '.join(parts)}; plot.py and compare.py "
+            "take the newest run of each seed, whatever made it; another --runs-dir keeps them "
+            "apart",
             file=sys.stderr,
         )
 

@@ -229,7 +229,7 @@ def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatc
     with pytest.raises(SystemExit) as stop:
         drawn_by()
     assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith("error: --plot needs pillow, scipy; install that")
+    assert capsys.readouterr().err.startswith("error: --plot needs pillow, scipy; install them")
 
 
 def test_runs_with_other_flags_in_the_same_folder_are_told(fake):
@@ -240,7 +240,31 @@ def test_runs_with_other_flags_in_the_same_folder_are_told(fake):
     assert mixed.returncode == 0
     assert mixed.stderr.count("\n") == 1
     assert f"note: {fake.runs_dir} also has 3 runs with other flags" in mixed.stderr
-    assert "1 run with other flags" in fake.run("--env-ids", "A-v0", "--num-seeds", "1").stderr
+    back = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--dry-run").stderr
+    assert re.search(r"also has 1 run with other flags \(A-v0__fake__1__\d+\);", back)
+
+
+def test_runs_of_another_version_with_other_seeds_are_told(fake):
+    """Those of the same seeds are refused, with other flags they are told as such."""
+    assert fake.run("--env-ids", "A-v0", "B-v0", "--num-seeds", "2").returncode == 0
+    resumed = next(
+        folder for folder in fake.run_folders() if folder.name.startswith("A-v0__fake__2")
+    )
+    fake.path.write_text(f"{fake.path.read_text()}# edited\n")
+    more = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--start-seed", "3")
+    assert more.returncode == 0
+    assert more.stderr.count("\n") == 1
+    assert "also has 2 runs of another fake.py (A-v0__fake__1__" in more.stderr
+    (resumed / "resumed_at_500").mkdir()
+    facts = json.dumps({"argv": ["--resume", str(resumed), "--learning-rate", "0.5"]})
+    (resumed / "resumed_at_500/args.json").write_text(facts)
+    both = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--start-seed", "4").stderr
+    assert both.count("\n") == 1
+    assert "1 run with other flags (A-v0__fake__2__" in both
+    assert " and 1 run of another fake.py (A-v0__fake__1__" in both
+    kept = fake.run("--env-ids", "A-v0", "--num-seeds", "1", "--keep-old", "--dry-run").stderr
+    assert "was made by a different fake.py" in kept
+    assert "another fake.py" not in kept
 
 
 def test_a_finished_run_is_told_with_its_score(fake):
