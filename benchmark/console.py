@@ -150,9 +150,9 @@ class Progress:
         """Say how it all went; returns the exit code. received: the signals that have come."""
         self.clear()
         print(self.summary(), flush=True)
-        for task, result in self.results.items():
-            if result.outcome == "failed":
-                print(f"FAILED   {task.name}: {result.reason}; {task.log}", file=sys.stderr)
+        failed = [task.name for task, result in self.results.items() if result.outcome == "failed"]
+        if failed and len(self.tasks) > 1:  # each was told when it failed, perhaps hours ago
+            print(f"failed: {', '.join(failed)}", file=sys.stderr)
         if received and self.count("stopped"):
             print("the same command again goes on from here", flush=True)
             return 128 + received[0]

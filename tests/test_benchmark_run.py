@@ -99,7 +99,9 @@ def test_failing_run_is_loud_and_the_others_go_on(fake):
     result = fake.run("--env-ids", "Fail-v0", "Dishonest-v0", "A-v0", "--num-seeds", "1")
     assert result.returncode == 1
     assert "1 done, 0 skipped, 2 failed" in result.stdout
-    assert "FAILED   Fail-v0 seed 1: exit code 1" in result.stderr
+    assert result.stderr.count("FAILED   Fail-v0 seed 1: exit code 1; ") == 1
+    assert result.stderr.count("FAILED") == 2
+    assert result.stderr.endswith("\nfailed: Fail-v0 seed 1, Dishonest-v0 seed 1\n")
     assert "  | line 49\n  | RuntimeError: the loss is not finite" in result.stderr
     assert "line 20\n" not in result.stderr, "only the tail of the log"
     assert "Dishonest-v0 seed 1: exit code 0, but no finished run folder" in result.stderr
