@@ -80,7 +80,7 @@ LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock 
 class Args:
     runs_dir: Path  # folder that holds the run folders of one script
     out: Path = Path("results")  # where the four files are written
-    name: str | None = None  # their name; the script's if not given
+    name: str | None = None  # of the files, with --beside also of these runs; else the script's
     beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
 
 
@@ -126,10 +126,16 @@ class Results:
     published: dict[str, list[PublishedScore]]
     beside: list[OtherProgram]
     remarks: list[str]  # what the reader has to be told
+    name: str | None = None  # given to our runs, where others are beside them
 
     @property
     def label(self) -> str:
-        """What our runs are called: the script, unless their --exp-name says something else."""
+        """What our runs are called: --name, --exp-name if all have one of their own, or the script.
+
+        Alone they are not called by --name, which is that of the files.
+        """
+        if self.name and self.beside:
+            return self.name
         names = {run.settings.get("exp_name", "") for run in self.runs}
         renamed = names - {"", Path(self.script).stem}
         return renamed.pop() if len(names) == len(renamed) == 1 else self.script
@@ -200,6 +206,7 @@ def read_results(args: Args) -> Results:
         published=published,
         beside=read_beside(args.beside, METRICS.get(script, RETURN)),
         remarks=remarks,
+        name=args.name,
     )
 
 
@@ -332,7 +339,8 @@ def legend_entries(results: Results) -> list[Any]:
     """Matplotlib's handles of what the panels show."""
     label = f"{results.label}, mean of seeds"
     handles: list[Any] = [Line2D([], [], color=BLUE, linewidth=1.9, label=label)]
-    if any(len(group) > 1 for group in results.by_env.values()):
+    drawn = [results.by_env, *(program.by_env for program in results.beside)]
+    if any(len(group) > 1 for by_env in drawn for group in by_env.values()):
         handles += [
             Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"),
             Line2D([], [], color=BLUE, alpha=0.35, linewidth=0.8, label="single seeds"),

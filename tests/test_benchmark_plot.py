@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import run_folders
+import tyro
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
+from matplotlib.lines import Line2D
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
@@ -173,6 +175,29 @@ def test_several_runs_beside_are_a_mean_with_its_band(tmp_path):
     assert top == pytest.approx(7.0 + half, rel=1e-5)
     lines, bands = drawn(group, group[:1])
     assert len(lines) == 1 and not bands
+
+
+def test_groups_beside_each_other_have_colours_and_names_in_the_legend(tmp_path):
+    part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
+    for folder, count in (("after", 1), ("before", 2), ("once", 1)):
+        for seed in range(count):
+            make_run(tmp_path / folder, "CartPole-v1", seed, [part])
+
+    def legend(*flags: str) -> dict[str, str]:
+        """What each line is called, with its colour."""
+        args = tyro.cli(plot.Args, args=["--runs-dir", str(tmp_path / "after"), *flags])
+        results = plot.without_longer_ones(plot.read_results(args))
+        handles = plot.legend_entries(results)
+        return {one.get_label(): one.get_color() for one in handles if isinstance(one, Line2D)}
+
+    groups = [f"{name}={tmp_path / name}" for name in ("before", "once")]
+    assert legend("--name", "rollback", "--beside", *groups) == {
+        "rollback, mean of seeds": plot.BLUE,
+        "single seeds": plot.BLUE,
+        "before, mean of seeds": plot.BESIDE_COLORS[0],
+        "once, run beside it": plot.BESIDE_COLORS[1],
+    }
+    assert list(legend("--name", "rollback")) == ["ppo.py, mean of seeds"]
 
 
 def test_runs_are_called_by_their_own_name_if_all_have_it(tmp_path):
