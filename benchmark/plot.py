@@ -239,6 +239,12 @@ def nearest(scores: list[PublishedScore], steps: float) -> list[PublishedScore]:
 # ------ the picture ------
 
 
+def show_heights(axes: plt.Axes, lowest: float, highest: float) -> None:
+    """Limits of the y axis around what must be seen; wide bands of few seeds may leave them."""
+    margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
+    axes.set_ylim(lowest - margin, highest + margin)
+
+
 @dataclass
 class Panel:
     """One environment over steps or minutes."""
@@ -298,9 +304,7 @@ class Panel:
 
     def finish(self) -> None:
         """Limits, labels and lines of the axes."""
-        lowest, highest = min(self.heights), max(self.heights)
-        margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
-        self.axes.set_ylim(lowest - margin, highest + margin)
+        show_heights(self.axes, min(self.heights), max(self.heights))
         self.axes.set_xlim(0, self.grid[-1])
         if self.over == "steps":
             self.axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))

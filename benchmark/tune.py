@@ -18,7 +18,7 @@
 
     uv run benchmark/tune.py --command "uv run ppo/ppo.py --total-timesteps 100000" \\
         --target-scores CartPole-v1=0:500 Acrobot-v1=-500:0 --space learning-rate=log:3e-4:1e-2 \\
-        num-steps=32,64,128 --trials 30 --workers 2 --check-seeds 5
+        num-steps=32,64,128 gae-lambda=0.8:1.0 --trials 30 --workers 2 --check-seeds 5
     benchmark/tune.sh                                   the example of docs/search.md
 
 A search space is one word for each flag:
@@ -868,13 +868,17 @@ def draw_slice(axes: plot.plt.Axes, search: Search, name: str) -> None:
 
 
 def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
-    """Learning curves of the check: means of the seeds and their 95 % bands."""
+    """Learning curves of the check: means of the seeds and their 95 % bands.
+
+    The axis is that of the single runs: the bands of few seeds go where no score can be.
+    """
     best = search.completed()[0]
     lines: list[tuple[str, dict[str, Any], str, str]] = [
         ("defaults", {}, "check/defaults", plot.GREY),
         ("tuned", best.params, f"check/trial-{best.number:04}", plot.BLUE),
     ]
     seeds = range(CHECK_SEED, CHECK_SEED + search.args.check_seeds)
+    heights: list[float] = []
     for label, params, folder, color in lines:
         runs = []
         for task in search.tasks(params, folder, seeds):
@@ -883,9 +887,12 @@ def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
                 facts = json.loads((found / "args.json").read_text())
                 runs.append(run_folders.read_run(found, facts, search.args.metric))
         grid = np.linspace(0, min(one.total_steps for one in runs), plot.POINTS + 1)
-        mean, half = plot.confidence(np.stack([one.curve("steps", grid) for one in runs]))
+        curves = np.stack([one.curve("steps", grid) for one in runs])
+        heights += [np.nanmin(curves), np.nanmax(curves)]
+        mean, half = plot.confidence(curves)
         axes.plot(grid, mean, color=color, label=label)
         axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
+    plot.show_heights(axes, min(heights), max(heights))
     axes.xaxis.set_major_formatter(plot.FuncFormatter(lambda x, _: run_folders.short_number(x)))
     axes.set_xlabel(plot.LABELS["steps"])
     axes.set_ylabel(f"rolling mean of {run_folders.WINDOW} episodes")
@@ -926,6 +933,11 @@ def write_results(search: Search, check: Check | None, cost: float, out: Path) -
     draw(search, check, picture)
     lines = [*check_lines(search, check), ""] if check else []
     lines.append(f"{len(search.ran())} trials, {cost / 60:.1f} minutes of one CPU core in all.")
+    tried = varied(search)
+    alike = [name for name in search.space if name not in tried]
+    if alike:
+        names = ", ".join(alike)
+        lines.append(f"Not drawn, for it has one value in all trials that ended well: {names}.")
     sentence, params = choice(search, check)
     lines += ["", sentence, "", "```bash", *commands(search, params), "```"]
     text.write_text("\n".join(lines) + "\n")

@@ -24,6 +24,7 @@ from helpers.in_process import load_program
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 from scipy import stats
+from test_benchmark_plot import episodes, make_run
 from torch.utils.tensorboard import SummaryWriter
 
 tune = load_program("tune.py")
@@ -112,6 +113,7 @@ def test_a_search_finds_the_best_flags_and_tells_how_all_trials_ended(fake, tmp_
 
     assert "5 of 5 trials: 3 done, 0 ended early, 2 failed, 1 refused besides" in done.stdout
     assert f"best: trial {trials['0.2'].number}, score 0.450; defaults 0.300" in done.stdout
+    assert "normalized. In the table ± is half a 95 % interval.\n\n| environment |" in done.stdout
     assert "| A-v0 | 2.0 ± 0.0 | 8.0 ± 0.0 |" in done.stdout
     assert "| all, normalized | 0.300 ± 0.000 | 0.450 ± 0.000 |" in done.stdout
     command = f"{sys.executable} {fake.path} --learning-rate 0.2 --env-id"
@@ -126,7 +128,9 @@ def test_a_search_finds_the_best_flags_and_tells_how_all_trials_ended(fake, tmp_
     assert float(rows["0.3"]["B-v0 seed 1"]) == 6 and rows["0.3"]["reason"] == ""
     assert rows["Refuse"]["outcome"] == "REFUSED" and "such flags" in rows["Refuse"]["reason"]
     assert (tmp_path / "out" / "fake_search.png").read_bytes().startswith(b"\x89PNG")
-    assert command in (tmp_path / "out" / "fake_search.md").read_text()
+    written = (tmp_path / "out" / "fake_search.md").read_text()
+    assert command in written
+    assert "Not drawn" not in written
 
     before = sorted(fake.study.glob("*/*/starts.txt"))
     again = fake.search(rates, "--trials", "5")
@@ -460,3 +464,35 @@ def test_a_flag_with_one_value_left_gets_no_panel():
     trials = [SimpleNamespace(params={"gamma": 0.9, "seed": n}) for n in (1, 2)]
     search = SimpleNamespace(space={"gamma": None, "seed": None}, completed=lambda: trials)
     assert tune.varied(search) == ["seed"]
+
+
+def test_the_text_names_the_flag_without_a_panel(fake, tmp_path):
+    fake.logs("0.1", 8.0)
+    fake.logs("0.2", 8.0)
+    flags = ("--trials", "1", "--plot", str(tmp_path / "out"))
+    assert fake.search("0.1,0.2", *flags).returncode == 0
+    written = (tmp_path / "out" / "fake_search.md").read_text()
+    assert (
+        "Not drawn, for it has one value in all trials that ended well: learning-rate.\n" in written
+    )
+
+
+def test_a_band_of_two_seeds_may_leave_the_panel(tmp_path, monkeypatch):
+    """Returns are 20 and 80, and their interval is 50 ± 381."""
+    for seed, value in ((1001, 20.0), (1002, 80.0)):
+        part = {"start": 0, "episodes": episodes(np.full(300, value)), "last": (3000, 180.0)}
+        make_run(tmp_path, "A-v0", seed, [part])
+    tasks = [SimpleNamespace(env_id="A-v0", seed=seed) for seed in (1001, 1002)]
+    search = SimpleNamespace(
+        args=SimpleNamespace(check_seeds=2, metric=None),
+        completed=lambda: [SimpleNamespace(number=0, params={})],
+        tasks=lambda *_: tasks,
+    )
+    monkeypatch.setattr(
+        tune, "find_run", lambda task: (next(tmp_path.glob(f"*__{task.seed}__*")), True)
+    )
+    axes = tune.plot.plt.figure().subplots()
+    tune.draw_check(axes, search, "A-v0")
+    low, high = axes.get_ylim()
+    assert 10 < low < 20 and 80 < high < 90
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() > 400
