@@ -2,7 +2,9 @@
 
 import os
 import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,7 +64,8 @@ def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_p
     following = [line for line in listed if "--env-id" not in line]
     pattern = rf"uv run .*ppo/{name}\.py .*--env-id \S+ --seed 1 --runs-dir \S+"
     assert training and all(re.fullmatch(pattern, line) for line in training)
-    assert following[0] == f"uv run {BENCHMARK}/plot.py {' '.join(runs)} --out docs/results"
+    drawing = [sys.executable, f"{BENCHMARK}/plot.py", *runs, "--out", "docs/results"]
+    assert shlex.split(following[0]) == drawing
     assert all("ppo/league.py" in line for line in following[1:])
     assert not (tmp_path / "runs").exists()
 
