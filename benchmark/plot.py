@@ -80,7 +80,7 @@ LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock 
 class Args:
     runs_dir: Path  # folder that holds the run folders of one script
     out: Path = Path("results")  # where the four files are written
-    name: str | None = None  # of the files, with --beside also of these runs; else the script's
+    name: str | None = None  # their name; the script's if not given
     beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
 
 
@@ -126,16 +126,10 @@ class Results:
     published: dict[str, list[PublishedScore]]
     beside: list[OtherProgram]
     remarks: list[str]  # what the reader has to be told
-    name: str | None = None  # given to our runs, where others are beside them
 
     @property
     def label(self) -> str:
-        """What our runs are called: --name, --exp-name if all have one of their own, or the script.
-
-        Alone they are not called by --name, which is that of the files.
-        """
-        if self.name and self.beside:
-            return self.name
+        """What our runs are called: the script, unless their --exp-name says something else."""
         names = {run.settings.get("exp_name", "") for run in self.runs}
         renamed = names - {"", Path(self.script).stem}
         return renamed.pop() if len(names) == len(renamed) == 1 else self.script
@@ -206,7 +200,6 @@ def read_results(args: Args) -> Results:
         published=published,
         beside=read_beside(args.beside, METRICS.get(script, RETURN)),
         remarks=remarks,
-        name=args.name,
     )
 
 

@@ -529,12 +529,12 @@ class Run:
         """Says what comes; from here on a signal ends the program at once."""
         self.evaluating = True
         self.progress.close()
-        say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
+        say(f"{self.step:,} steps{speed}")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
             if not self.recent:
-                say("no episode has ended so far: if none ever does, this takes forever, and the")
-                say("environment needs a limit: gymnasium.register(..., max_episode_steps=1000)")
+                say("no episode has ended so far; without a time limit none may ever (Ctrl-C)")
 
     def finish(self, results: dict[str, Array]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -665,11 +665,15 @@ def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: in
         torch.save(state, file)
     run.writer.flush()
     os.replace(aside, run.folder / "checkpoint.pt")
+    if run.exit_code:
+        say(f"saved; --resume {run.folder} goes on")
     return True
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
+    if not file.is_file():
+        refuse(f"there is no {file}; what can be resumed is a run folder")
     try:
         if not zipfile.is_zipfile(file):
             raise ValueError("not an archive of torch.save")
@@ -797,6 +801,12 @@ def check(args: Args) -> None:
     for name, bound in at_least.items():
         if not getattr(args, name) >= bound:  # so that NaN is refused, too
             refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    for name in ("ent_coef", "vf_coef", "target_kl"):
+        value = getattr(args, name)
+        if value is not None and np.isnan(value):
+            refuse(f"--{name.replace('_', '-')} is not a number")
+    if args.target_kl is not None and args.target_kl <= 0:
+        refuse("--target-kl must be above 0")
     if args.seed >= 2**32:
         refuse("--seed must be below 2**32")
     if max(args.gamma, args.gae_lambda) > 1:
@@ -821,6 +831,8 @@ def check(args: Args) -> None:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
         advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
         refuse(f"--env-id {args.env_id}: {missing}; {advice}")
+    except ImportError as error:  # versions that Gymnasium has given away
+        refuse(f"--env-id {args.env_id}: {error}"[:300])
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 
@@ -869,6 +881,8 @@ def main() -> int:
     checkpoint: dict[str, Any] = {}
     if args.resume == "auto":
         args.resume = unfinished_run(args)
+        if not args.resume:
+            say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
     if args.resume:
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
         args = resumed(args, checkpoint)

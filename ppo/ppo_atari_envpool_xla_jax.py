@@ -160,8 +160,9 @@ def check_envs(args: Args) -> None:
         refuse("EnvPool has compiled steps on Linux alone, see ppo_atari_envpool.py")
     known = envpool.list_all_envs()
     if args.env_id not in known:
-        near = get_close_matches(args.env_id, known) or known
-        refuse(f"EnvPool has no {args.env_id}; it has {', '.join(near)}"[:300])
+        asked = args.env_id.removeprefix("ALE/").replace("NoFrameskip-v4", "-v5")  # Gymnasium's
+        near = get_close_matches(asked, known, cutoff=0.0)
+        refuse(f"EnvPool has no {args.env_id}; it has {', '.join(near)} and others")
     envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if envs.single_observation_space.shape != (4, 84, 84):
@@ -677,12 +678,12 @@ class Run:
         """Says what comes; from here on a signal ends the program at once."""
         self.evaluating = True
         self.progress.close()
-        say(f"{self.step:,} steps, {self.steps_per_second:,.0f} steps/s")
+        speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
+        say(f"{self.step:,} steps{speed}")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
             if not self.recent:
-                say("no episode has ended so far: if none ever does, this takes forever, and the")
-                say("environment needs a limit: gymnasium.register(..., max_episode_steps=1000)")
+                say("no episode has ended so far; without a time limit none may ever (Ctrl-C)")
 
     def finish(self, results: dict[str, Any]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -783,6 +784,8 @@ def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) ->
         return False
     save(run, learner, iteration, step)
     run.saved_iteration = iteration
+    if run.exit_code:
+        say(f"saved; --resume {run.folder} goes on")
     return True
 
 
@@ -812,6 +815,8 @@ def save(
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
+    if not file.is_file():
+        refuse(f"there is no {file}; what can be resumed is a run folder")
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         state["args"] = Args(**state["args"])
@@ -910,6 +915,12 @@ def check(args: Args) -> None:
     for name, bound in at_least.items():
         if not getattr(args, name) >= bound:  # so that NaN is refused, too
             refuse(f"--{name.replace('_', '-')} starts at {bound}")
+    for name in ("ent_coef", "vf_coef", "target_kl"):
+        value = getattr(args, name)
+        if value is not None and np.isnan(value):
+            refuse(f"--{name.replace('_', '-')} is not a number")
+    if args.target_kl is not None and args.target_kl <= 0:
+        refuse("--target-kl must be above 0")
     if args.seed >= 2**32:
         refuse("--seed must be below 2**32")
     if max(args.gamma, args.gae_lambda) > 1:
@@ -933,6 +944,8 @@ def check(args: Args) -> None:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
         advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
         refuse(f"--env-id {args.env_id}: {missing}; {advice}")
+    except ImportError as error:  # versions that Gymnasium has given away
+        refuse(f"--env-id {args.env_id}: {error}"[:300])
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 
@@ -981,6 +994,8 @@ def main() -> int:
     checkpoint: dict[str, Any] = {}
     if args.resume == "auto":
         args.resume = unfinished_run(args)
+        if not args.resume:
+            say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
     if args.resume:
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
         args = resumed(args, checkpoint)

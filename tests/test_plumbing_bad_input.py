@@ -83,6 +83,9 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("eval-episodes negative", "--eval-episodes -1", "eval-episodes", {}),
     ("video-every zero", "--video-every 0 --capture-video", "video-every", {}),
     ("no threads", "--torch-threads 0", "thread", {}),
+    ("entropy NaN", "--ent-coef nan", "ent-coef", {}),
+    ("divergence NaN", "--target-kl nan", "target-kl", {}),
+    ("divergence negative", "--target-kl -1", "target-kl", {}),
     ("seed negative", "--seed -1", "seed", {}),
     ("seed too large", "--seed 4294967296", r"seed must be below 2\*\*32", {}),
     ("environment misspelt", "--env-id CartPol-v1", "CartPole", {}),
@@ -105,9 +108,9 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("track without login", "--track", "wandb login", {}),
     ("online without login", "--track", "wandb login", {"WANDB_MODE": "online"}),
     ("compile without g++", "--compile", r"g\+\+", {"PATH": ""}),
-    ("no run folder", "--resume @/nowhere", "@/nowhere", {}),
-    ("no checkpoint", "--resume @/empty", "@/empty", {}),
-    ("a file", "--resume @/finished/checkpoint.pt", "@/finished/checkpoint.pt", {}),
+    ("no run folder", "--resume @/nowhere", "there is no @/nowhere", {}),
+    ("no checkpoint", "--resume @/empty", "there is no @/empty", {}),
+    ("a file", "--resume @/finished/checkpoint.pt", "there is no @/finished/.*run folder", {}),
     ("truncated checkpoint", "--resume @/truncated", "@/truncated.* checkpoint", {}),
     ("random checkpoint", "--resume @/random", "@/random.* checkpoint", {}),
     ("booby-trapped checkpoint", "--resume @/trap", "@/trap.* checkpoint", {}),
@@ -233,3 +236,12 @@ def test_diverging_run_keeps_the_last_good_checkpoint(
     line, saved = diverge(tmp_path, "--env-id", CLOCKWORK, *args)
     assert "diverged at step" in line
     assert all(weights.isfinite().all() for weights in saved["agent"].values())
+
+
+def test_versions_that_gymnasium_has_given_away_are_refused(tmp_path: Path) -> None:
+    """Gymnasium warns of them before it says where they are now."""
+    done = run_command("--env-id", "HalfCheetah-v2", *SHORT, cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"{SCRIPT.name}: --env-id HalfCheetah-v2: ")
+    assert "gymnasium-robotics" in last
