@@ -709,7 +709,9 @@ def test_what_is_no_checkpoint_is_refused(
         script.load_checkpoint(file)
     stderr = capsys.readouterr().err
     assert refused.value.code == 2 and stderr.count("\n") == 1
-    assert "is not a checkpoint that can be used here" in stderr
+    missing = f"there is no {file}"
+    reason = missing if kind == "missing" else "is not a checkpoint that can be used here"
+    assert reason in stderr
     assert not (tmp_path / "sprung").exists()
 
 
