@@ -502,7 +502,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     return run.exit_code
 
 
-# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
+# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import errno
 import json

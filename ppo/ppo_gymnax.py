@@ -707,7 +707,7 @@ def import_gymnax() -> ModuleType:
     return gymnax
 
 
-# ====== plumbing: the same in every JAX script; nothing below changes what is learned ======
+# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import errno
 import json

@@ -153,6 +153,7 @@ def test_interrupted_run_is_saved_and_not_finished() -> None:
     run, code = interrupted_run()
     assert code == 130
     assert "Traceback" not in run.stderr
+    assert f"saved; --resume runs/{run.folder.name} goes on" in run.stdout
     assert contents(run.folder) == {"args.json", SCRIPT.name, "checkpoint.pt", "events"}
     saved = checkpoint(run.folder)
     assert 0 < saved["global_step"] < 65536
@@ -570,7 +571,9 @@ def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> No
     process = start_command(*args, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     process.send_signal(signal.SIGTERM)
-    assert finish(process)[0] == 143
+    code, told, _ = finish(process)
+    assert code == 143
+    assert told.startswith("no unfinished run with these flags in runs: a new one\n")
     stopped = checkpoint(folder)["global_step"]
     assert stopped < 3200
     again = run_command(*args, cwd=tmp_path)

@@ -169,6 +169,8 @@ def test_run_is_resumed_and_played(tmp_path: Path):
     [
         ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
         ("--env-id Brekout-v5", "no Brekout-v5; it has .*Breakout-v5"),
+        ("--env-id PongNoFrameskip-v4", "no PongNoFrameskip-v4; it has Pong-v5"),
+        ("--env-id ALE/Pong-v5", "no ALE/Pong-v5; it has Pong-v5"),
         ("--env-threads 0", "--env-threads starts at 1"),
         ("--num-minibatches 3", "--num-minibatches must divide"),
     ],
