@@ -103,10 +103,19 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
+    if args.capture_video:  # Triton and Mesa both bring LLVM, and crash if Mesa comes first
+        from torch import _dynamo  # noqa: F401  # imports Triton
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
     if not args.rpo_alpha >= 0:
         refuse("--rpo-alpha starts at 0")
+    if args.capture_video and "mujoco" in sys.modules:  # the environment is one of MuJoCo's
+        import mujoco
+
+        try:
+            mujoco.Renderer(mujoco.MjModel.from_xml_string("<mujoco/>")).close()
+        except mujoco.FatalError:
+            refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
 
 
 def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
@@ -815,7 +824,8 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
-        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+        needed = f"a {observations.__name__}; docs/howto/own-environment.md helps"
+        refuse(f"{args.env_id} shows {obs_space}, this script needs {needed}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
@@ -869,7 +879,9 @@ def check(args: Args) -> None:
         refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
     try:
         check_envs(args)
-    except gym.error.Error as error:  # among others, that there is no such environment
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
+        refuse(f"--env-id {args.env_id}: {error} docs/index.md has the script for each environment")
+    except gym.error.Error as error:  # among others, that there is no such version
         refuse(f"--env-id {args.env_id}: {error}"[:300])
     except ModuleNotFoundError as error:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own

@@ -902,7 +902,8 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
         script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
         refuse(f"{args.env_id} acts in {action_space}, see {script}")
     if not isinstance(obs_space, observations):
-        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+        needed = f"a {observations.__name__}; docs/howto/own-environment.md helps"
+        refuse(f"{args.env_id} shows {obs_space}, this script needs {needed}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
     try:
@@ -956,7 +957,9 @@ def check(args: Args) -> None:
         refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
     try:
         check_envs(args)
-    except gym.error.Error as error:  # among others, that there is no such environment
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
+        refuse(f"--env-id {args.env_id}: {error} docs/index.md has the script for each environment")
+    except gym.error.Error as error:  # among others, that there is no such version
         refuse(f"--env-id {args.env_id}: {error}"[:300])
     except ModuleNotFoundError as error:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own

@@ -18,6 +18,8 @@ def pytest_configure(config: pytest.Config) -> None:
     check_script_under_test(os.environ.get("PPO_SCRIPT", ""))
     # OpenMP's threads spin while they wait; several tests run at once and need the CPUs.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    # XLA leaves out LLVM's optimizations: they would take longer than they save here.
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
     # What JAX has compiled is kept, for the processes of this session and for the next session.
     cache = getattr(config, "cache", None)
     if cache is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:

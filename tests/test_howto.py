@@ -70,6 +70,14 @@ def test_ppo_learns_in_the_example(tmp_path: Path):
     assert len(list(run.folder.glob("videos/*/*.mp4"))) == 2
 
 
+def test_the_lake_is_shown_as_a_row_with_a_one(examples: None, tmp_path: Path):
+    script = load_script("ppo.py")
+    args = script.Args(env_id="flat_lake:FlatLake-v0", num_envs=1)
+    script.check(args)
+    obs, _ = script.make_envs(args, tmp_path).reset()
+    assert obs.tolist() == [[1.0] + [0.0] * 15]
+
+
 def patched(source: str, diff: str) -> str:
     """The source with a diff of one hunk applied; its lines must be there, once."""
     lines = diff.partition("\n@@")[2].splitlines()[1:]

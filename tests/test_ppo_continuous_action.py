@@ -1,5 +1,6 @@
 """ppo_continuous_action.py: what it does otherwise than ppo.py."""
 
+import ctypes.util
 import importlib.util
 import shutil
 from pathlib import Path
@@ -448,3 +449,33 @@ def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path
     if "--env-id" not in flags:
         flags += ["--env-id", "continuous:Walk-v0"]
     command_line.assert_refused(*flags, message=message, cwd=tmp_path / "cwd", script=FILE)
+
+
+def test_films_need_something_to_draw_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    mujoco = pytest.importorskip("mujoco")
+
+    def without_screen(model: Any) -> None:
+        raise mujoco.FatalError("an OpenGL platform library has not been loaded")
+
+    monkeypatch.setattr(mujoco, "Renderer", without_screen)
+    with pytest.raises(SystemExit) as refused:
+        script.check(script.Args(env_id="Hopper-v5", capture_video=True))
+    assert refused.value.code == 2
+    assert "put MUJOCO_GL=egl before the command" in capsys.readouterr().err
+    script.check(script.Args(env_id="Hopper-v5"))  # nothing is drawn
+
+
+@pytest.mark.slow("torch is imported anew")
+def test_films_without_a_screen(tmp_path: Path):
+    """dm_control starts Mesa when it is imported; torch's own LLVM must be there before."""
+    if not ctypes.util.find_library("EGL") or importlib.util.find_spec("dm_control") is None:
+        pytest.skip("needs libegl1 and dm_control")
+    flags = ["--num-steps", 64, "--num-minibatches", 2, "--update-epochs", 1, "--capture-video"]
+    flags += ["--env-id", "dm_control/cartpole-balance-v0", "--total-timesteps", 64]
+    done = command_line.run_command(
+        *flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE, cold=True, MUJOCO_GL="egl"
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("runs/*/videos/*/*.mp4"))

@@ -25,8 +25,8 @@ FAMILY: dict[str, Script] = {
     "ppo.py": Script(None, None, limits=(280, 60)),
     # Statistics of observations and rewards that are saved, frozen in evaluation and unaffected by
     # reset rows take 24 lines here; Gymnasium's wrappers would take 4 and do none of that. RPO
-    # takes 5 and dm_control 4.
-    "ppo_continuous_action.py": Script("ppo.py", (22, 63), extras=("mujoco", "dm_control")),
+    # takes 5, dm_control 4, and films without a screen 9.
+    "ppo_continuous_action.py": Script("ppo.py", (22, 72), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script("ppo.py", (8, 69), extras=("microrts",)),
     # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
