@@ -18,7 +18,9 @@
 Runs that are not finished are left out, so that this can be called while others still go on.
 Writes ablation_ppo.csv (the effect of each detail in each environment), ablation_ppo_scores.csv (a
 line for each run), ablation_ppo.md (a table), and from all such files of effects in --out the
-picture ablation.png and .svg. Exit codes: 0 done, 2 bad input or no finished run of the baseline.
+picture ablation.png and .svg. What those files say of environments that have no runs in --runs-dir
+stays: they can be trained one after the other, on different machines. Exit codes: 0 done, 2 bad
+input or no finished run of the baseline.
 """
 
 import csv
@@ -49,6 +51,7 @@ from ablations import Effect, label, read_effects, table, write_effects
 from undo import ablations
 
 BASELINE = "baseline"  # the variant that has all details, as in ablation.py
+SCORE_COLUMNS = ["variant", "env_id", "seed", "score", "steps", "minutes", "diverged", "made_with"]
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 DARK = 0.6  # share from which on a background wants white text
 EXPLANATION = (
@@ -240,17 +243,65 @@ def draw(by_script: dict[str, list[Effect]], out: Path) -> list[Path]:
 # ------ the files ------
 
 
-def write_scores(found: dict[tuple[str, str], list[Trained]], path: Path) -> None:
+def effects_before(path: Path) -> list[Effect]:
+    """The effects in a file of --out; none if there is no file. Fails if it is another one."""
+    try:
+        return read_effects(path)
+    except ValueError as error:
+        fail(f"--out: {error}")
+
+
+def with_effects_before(new: list[Effect], before: list[Effect], tags: list[str]) -> list[Effect]:
+    """The new effects, and of those before the ones in other environments; ordered by tag."""
+    env_ids = {effect.env_id for effect in new}
+    kept = [effect for effect in before if effect.env_id not in env_ids and effect.tag in tags]
+    return sorted(kept + new, key=lambda effect: (tags.index(effect.tag), effect.env_id))
+
+
+def with_rows_before(
+    new: list[dict[str, str]], before: list[dict[str, str]], variants: list[str]
+) -> list[dict[str, str]]:
+    """The same of the runs' scores; ordered by variant."""
+    env_ids = {row["env_id"] for row in new}
+    kept = [row for row in before if row["env_id"] not in env_ids and row["variant"] in variants]
+    return sorted(
+        kept + new,
+        key=lambda row: (variants.index(row["variant"]), row["env_id"], int(row["seed"])),
+    )
+
+
+def score_row(trained: Trained) -> dict[str, str]:
+    """What the file of scores says of a run."""
+    run = trained.run
+    return {
+        "variant": trained.variant,
+        "env_id": run.env_id,
+        "seed": str(run.seed),
+        "score": f"{run.score:.2f}",
+        "steps": str(run.total_steps),
+        "minutes": f"{run.total_minutes:.2f}",
+        "diverged": "yes" if trained.diverged else "no",
+        "made_with": run.provenance.made_with,
+    }
+
+
+def read_scores(path: Path) -> list[dict[str, str]]:
+    """The lines of a file of scores; none if there is no file. Fails if it is another one."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != SCORE_COLUMNS:
+            fail(f"--out: {path}: the columns are not {', '.join(SCORE_COLUMNS)}")
+        return list(reader)
+
+
+def write_scores(rows: list[dict[str, str]], path: Path) -> None:
     """CSV with the final score of each run."""
-    columns = ["variant", "env_id", "seed", "score", "steps", "minutes", "diverged", "made_with"]
     with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for trained in (trained for group in found.values() for trained in group):
-            run = trained.run
-            numbers = [f"{run.score:.2f}", run.total_steps, f"{run.total_minutes:.2f}"]
-            facts = ["yes" if trained.diverged else "no", run.provenance.made_with]
-            writer.writerow([trained.variant, run.env_id, run.seed, *numbers, *facts])
+        writer = csv.DictWriter(file, SCORE_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def effects_in(out: Path) -> dict[str, list[Effect]]:
@@ -272,21 +323,25 @@ def main() -> int:
     script = script_in(args.runs_dir)
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]
-    found = read_all(args.runs_dir, [BASELINE, *(ablation.name for ablation in trained)])
+    variants = [BASELINE, *(ablation.name for ablation in trained)]
+    found = read_all(args.runs_dir, variants)
     warn_of_unlike_runs(found)
     env_ids = [env_id for variant, env_id in found if variant == BASELINE]
     if not env_ids:
         fail(f"--runs-dir: no finished run of the script as it is in {args.runs_dir}/{BASELINE}")
+    stem = f"ablation_{script.stem}"
+    paths = [args.out / f"{stem}{end}" for end in (".csv", "_scores.csv", ".md")]
     effects = [
         effect_of(one.tag, env_id, found.get((one.name, env_id), []), found[BASELINE, env_id])
         for one in trained
         for env_id in env_ids
     ]
+    effects = with_effects_before(effects, effects_before(paths[0]), list(wanted))
+    rows = [score_row(trained) for group in found.values() for trained in group]
+    rows = with_rows_before(rows, read_scores(paths[1]), variants)
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = f"ablation_{script.stem}"
-    paths = [args.out / f"{stem}{end}" for end in (".csv", "_scores.csv", ".md")]
     write_effects(effects, paths[0])
-    write_scores(found, paths[1])
+    write_scores(rows, paths[1])
     paths[2].write_text(f"{table(wanted.values(), effects)}\n")
     if by_script := effects_in(args.out):
         paths += draw(by_script, args.out)

@@ -322,6 +322,30 @@ def test_effects_table_and_picture(runs_dir, tmp_path):
     assert "<svg" in (out / "ablation.svg").read_text()
 
 
+def test_environments_that_were_trained_elsewhere_stay(runs_dir, tmp_path):
+    """A second call on runs of B-v0 alone adds them to those of A-v0."""
+    out = tmp_path / "out"
+    words = ["--out", str(out)]
+    assert run_program("ablation_plot.py", "--runs-dir", str(runs_dir), *words).returncode == 0
+    before = read_effects(out / "ablation_ppo.csv")
+    other = tmp_path / "other"
+    for seed, end in enumerate((199.0, 201.0), start=1):
+        make_run(other / "baseline", seed, 0.0, end, env_id="B-v0")
+        make_run(other / "core-7", seed, 0.0, end - 50, env_id="B-v0")
+    (other / "baseline" / "ppo.py").write_text(Collection().source("ppo.py"))
+    for _ in range(2):
+        assert run_program("ablation_plot.py", "--runs-dir", str(other), *words).returncode == 0
+        effects = read_effects(out / "ablation_ppo.csv")
+        assert repr([one for one in effects if one.env_id == "A-v0"]) == repr(before)
+        new = [one for one in effects if one.env_id == "B-v0" and one.runs]
+        assert [(one.tag, one.difference) for one in new] == [("core-7", -50)]
+        with open(out / "ablation_ppo_scores.csv") as file:
+            rows = [(row["variant"], row["env_id"]) for row in csv.DictReader(file)]
+        assert rows[:5] == [("baseline", "A-v0")] * 3 + [("baseline", "B-v0")] * 2
+        assert len(rows) == 12 and rows[-2:] == [("core-7", "B-v0")] * 2
+    assert "| 100 (3 runs) | 200 (2 runs) |" in (out / "ablation_ppo.md").read_text()
+
+
 def test_the_picture_has_shares_of_what_is_learned():
     numbers = {"runs": 3, "diverged": 0, "score": 25.0, "baseline_runs": 3, "baseline": 100.0}
     effect = Effect("core-3", "A-v0", **numbers, start=50.0, difference=-75.0, low=-80, high=-70)
@@ -350,6 +374,12 @@ def test_no_runs_are_bad_input(tmp_path, runs_dir):
     (tmp_path / "new" / "baseline" / "ppo.py").write_text(script.read_text())
     assert "no finished run" in refused("--runs-dir", tmp_path / "new", *out)
     assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    for name in ("ablation_ppo.csv", "ablation_ppo_scores.csv"):
+        file = tmp_path / "out" / name
+        file.write_text("a,b\n")
+        assert f"{file}: the columns" in refused("--runs-dir", runs_dir, *out)
+        file.unlink()
 
 
 # ------ the table of the details page ------
