@@ -40,6 +40,7 @@ BASELINE = "baseline"
 class Args(run.Args):
     runs_dir: Path = Path("runs/benchmark/ablation")  # a folder for each detail is made in it
     plot: Path | None = None  # folder for figure, table and numbers of the finished runs
+    suite: tyro.conf.Fixed[tyro.conf.Suppress[None]] = None  # for run.py alone
     details: tuple[str, ...] = ()  # tags or their beginnings, as core-3 or deviation; or all
 
 

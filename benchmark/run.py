@@ -46,13 +46,14 @@ from tasks import (
     without_flags,
 )
 
-# What plot.py needs besides: package by module.
+# What plot.py needs besides: package by module; and suite.py.
 DRAWN_WITH = {
     "matplotlib": "matplotlib",
     "PIL": "pillow",
     "scipy": "scipy",
     "tensorboard": "tensorboard",
 }
+SUITE_DRAWN_WITH = {**DRAWN_WITH, "rliable": "rliable"}
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Args:
     runs_dir: Path = Path("runs/benchmark")  # where the run folders and logs/ are kept
     keep_old: bool = False  # keep finished runs of another version of the script, resume others
     plot: Path | None = None  # folder for curves and tables of the finished runs
+    suite: str | None = None  # name under which --plot shows all environments in one picture
     then: str | None = None  # shell command for each {env_id} after that; also {runs_dir}
     dry_run: bool = False  # print what would be run, and run nothing
     launcher: Literal["local", "slurm"] = "local"  # where the runs are: on this machine, in SLURM
@@ -190,10 +192,10 @@ def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
         fail(f"sbatch: {error}")
 
 
-def python_that_draws() -> list[str]:
-    """This Python if it has what plot.py needs; else uv, which installs it; fails without both."""
+def python_that_draws(needed: dict[str, str]) -> list[str]:
+    """This Python if it has what is needed; else uv, which installs it; fails without both."""
     missing = [
-        package for module, package in DRAWN_WITH.items() if not importlib.util.find_spec(module)
+        package for module, package in needed.items() if not importlib.util.find_spec(module)
     ]
     if not missing:
         return [sys.executable]
@@ -206,9 +208,13 @@ def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     """Shell commands that follow the finished runs: the plots, then --then for each environment."""
     commands = []
     if args.plot is not None:
+        words = ["--runs-dir", str(args.runs_dir), "--out", str(args.plot)]
+        needed = DRAWN_WITH
+        if args.suite is not None:
+            plot_program, needed = "suite.py", SUITE_DRAWN_WITH
+            words += ["--name", args.suite]
         program = str(Path(__file__).with_name(plot_program))
-        folders = ["--runs-dir", str(args.runs_dir), "--out", str(args.plot)]
-        commands.append(shlex.join([*python_that_draws(), program, *folders]))
+        commands.append(shlex.join([*python_that_draws(needed), program, *words]))
     if args.then is not None:
         runs_dir = shlex.quote(str(args.runs_dir))
         for env_id in args.env_ids:
@@ -268,6 +274,8 @@ def check(args: Args) -> None:
         fail("--launcher slurm: there is no sbatch on this machine")
     if args.gpus < 0 or args.cpus < 1 or not args.hours > 0:
         fail("--gpus must be at least 0, --cpus at least 1, --hours above 0")
+    if args.suite is not None and args.plot is None:
+        fail("--suite needs --plot")
     for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
         if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
             fail(f"{flag}: {folder} is not a folder")

@@ -193,7 +193,7 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     """Once, when all are finished, in that order; --dry-run only says so."""
     noted = tmp_path / "noted.txt"
     stand_in(tmp_path / "bin", "uv", f'echo "uv $@" >> {noted}', monkeypatch)
-    monkeypatch.setattr(load_program("run.py"), "python_that_draws", lambda: ["uv", "run"])
+    monkeypatch.setattr(load_program("run.py"), "python_that_draws", lambda _: ["uv", "run"])
     then = f"echo {{env_id}} {{runs_dir}} >> {noted}"
     flags = ("--num-seeds", "1", "--plot", str(tmp_path / "out"), "--then", then)
     dry = fake.run("--env-ids", "A-v0", "ns/B-v0", *flags, "--dry-run")
@@ -208,6 +208,16 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     assert fake.run("--env-ids", "A-v0", "ns/B-v0", *flags).returncode == 0
     lines = [drawing, f"A-v0 {fake.runs_dir}", f"ns-B-v0 {fake.runs_dir}"]
     assert noted.read_text().splitlines() == lines
+
+
+def test_a_suite_is_drawn_as_one(fake, tmp_path):
+    flags = ("--env-ids", "A-v0", "--num-seeds", "1", "--dry-run", "--suite", "all of it")
+    out = str(tmp_path / "out")
+    listed = fake.run(*flags, "--plot", out).stdout.splitlines()
+    words = ["--runs-dir", str(fake.runs_dir), "--out", out, "--name", "all of it"]
+    assert shlex.split(listed[-1]) == [sys.executable, str(BENCHMARK / "suite.py"), *words]
+    refused = fake.run(*flags)
+    assert refused.returncode == 2 and "--suite needs --plot" in refused.stderr
 
 
 def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatch, capsys):

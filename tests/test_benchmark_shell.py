@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.in_process import load_program
 from presets import SOLVED, read_presets
 from sync import Collection
 
-OTHERS = {"ablation.sh", "gpu.sh", "presets.sh", "tune.sh"}  # these have tests of their own
+# These have tests of their own.
+OTHERS = {"ablation.sh", "dm_control.sh", "gpu.sh", "presets.sh", "tune.sh"}
 SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - OTHERS)
 # Notes its arguments, one a line, instead of running them.
 NOTE = """#!/bin/sh
@@ -72,6 +74,16 @@ def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_p
     chosen = run_program("run.py", *words, *runs, "--env-ids", "A-v0").stdout.splitlines()
     assert len([line for line in chosen if "--env-id A-v0 " in line]) == 1
     assert len([line for line in chosen if "--env-id " in line]) == 1
+
+
+def test_the_suite_has_published_scores_and_is_drawn_as_one(handed_over, tmp_path):
+    words = handed_over("dm_control.sh", "--num-seeds", "1", "--dry-run")[1:]
+    listed = run_program("run.py", *words, "--runs-dir", str(tmp_path / "runs")).stdout
+    *training, drawing = listed.splitlines()
+    env_ids = re.findall(r"--env-id (\S+)", "\n".join(training))
+    published = load_program("plot.py").read_published("ppo_continuous_action.py")
+    assert len(env_ids) == len(training) == len(set(env_ids) & set(published)) == 22
+    assert f"{BENCHMARK}/suite.py" in drawing and "--name ppo_continuous_action_dm" in drawing
 
 
 @pytest.mark.parametrize("script", ["ppo", "ppo_continuous_action"])
