@@ -54,6 +54,14 @@ def test_score_beside_the_published_one(root: Path) -> None:
     assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234, 1 seed"
 
 
+def test_score_of_the_environment_that_was_chosen(root: Path) -> None:
+    games = root / "docs/results/ppo_gymnax_minatar_scores.csv"
+    games.write_text("env_id,seed,score,steps\nA-v0,1,7,10\nSpaceInvaders-MinAtar,1,174.4,10\n")
+    assert home.score(root, "ppo_gymnax.py") == "SpaceInvaders-MinAtar: 174, 1 seed"
+    games.write_text("env_id,seed,score,steps\nA-v0,1,7,10\n")
+    assert home.score(root, "ppo_gymnax.py") == "A-v0: 7.0, 1 seed"
+
+
 def test_speed_beside_cleanrls(root: Path) -> None:
     assert home.speed(root, "ppo.py") == "2.8 to 4.0 ×"
     assert home.speed(root, "ppo_procgen.py") == ""

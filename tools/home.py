@@ -35,6 +35,7 @@ SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
     "ppo_atari_lstm.py": "speed_atari_lstm.csv",
     "ppo_atari_envpool.py": "speed_atari_envpool.csv",
 }
+SHOWN = {"ppo_gymnax.py": "SpaceInvaders-MinAtar"}  # the environment in a script's row, if chosen
 SEEDS = 3  # of a score, if nothing else is said
 WHOLE = 0.97  # of the published number of steps: a run of full length
 HEADLINES = [  # the five results: script, environment
@@ -73,7 +74,11 @@ def scores(root: Path, script: str) -> dict[str, list[float]]:
     """The final scores of a script's runs, by environment; without runs shorter than published."""
     wanted = {env_id: steps for env_id, (_, steps) in published(root, script).items()}
     found: dict[str, list[float]] = {}
-    for row in rows_of(root / "docs/results" / f"{Path(script).stem}_scores.csv"):
+    rows = rows_of(root / "docs/results" / f"{Path(script).stem}_scores.csv")
+    if script in SHOWN:
+        others = (root / "docs/results").glob(f"{Path(script).stem}_*_scores.csv")
+        rows += [row for path in sorted(others) for row in rows_of(path)]
+    for row in rows:
         # The last rollout that would go beyond the published number is left out.
         if int(row["steps"]) >= WHOLE * wanted.get(row["env_id"], 0):
             found.setdefault(row["env_id"], []).append(float(row["score"]))
@@ -102,9 +107,10 @@ def speed(root: Path, script: str) -> str:
 
 
 def score(root: Path, script: str) -> str:
-    """The first environment with runs of ours and a published score, or of ours alone."""
+    """That of SHOWN, or the first environment with runs and a published score, or with runs."""
     ours, theirs = scores(root, script), published(root, script)
-    for env_id in (*(env_id for env_id in ours if env_id in theirs), *ours):
+    chosen = [SHOWN[script]] if SHOWN.get(script) in ours else []
+    for env_id in (*chosen, *(env_id for env_id in ours if env_id in theirs), *ours):
         beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
         runs = len(ours[env_id])
         seeds = "" if runs == SEEDS else f", {runs} seed{'s' if runs > 1 else ''}"
