@@ -99,15 +99,24 @@ def import_script(script: Path) -> ModuleType:
     return module
 
 
-def report(results: dict[str, Any], what: str) -> None:
-    """Prints results by name, (episodes,) each, episode by episode, then means and deviations."""
+def report(results: dict[str, Any], what: str, seeds: range) -> None:
+    """Prints each episode, then means and deviations: of each seed if there are several, of all.
+
+    results: by name, (seeds * episodes,) each, those of a seed beside each other.
+    """
     results = {name.removeprefix("episodic_"): x for name, x in results.items()}
-    episodes = len(next(iter(results.values())))
-    for episode in range(episodes):
-        shown = ", ".join(f"{name} {x[episode]:g}" for name, x in results.items())
-        print(f"episode {episode + 1:3d}: {shown}")
+    total = len(next(iter(results.values())))
+    episodes = total // len(seeds)
+    for number in range(total):
+        seed, episode = divmod(number, episodes)
+        whose = f"seed {seeds[seed]} " if len(seeds) > 1 else ""
+        shown = ", ".join(f"{name} {x[number]:g}" for name, x in results.items())
+        print(f"{whose}episode {episode + 1:3d}: {shown}")
     for name, x in results.items():
-        print(f"{what}: {name} {x.mean():.1f} ± {x.std():.1f} over {episodes} episodes")
+        if len(seeds) > 1:
+            for seed, own in zip(seeds, x.reshape(len(seeds), episodes), strict=True):
+                print(f"seed {seed}: {name} {own.mean():.1f} ± {own.std():.1f}")
+        print(f"{what}: {name} {x.mean():.1f} ± {x.std():.1f} over {total} episodes")
 
 
 def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, args: Args) -> Any:
@@ -170,7 +179,8 @@ def main() -> None:
     videos = folder / time.strftime("videos/evaluation-%Y%m%d-%H%M%S")
     how = "most probable actions" if args.greedy else "sampled actions"
     what = f"{run_args.env_id} after {checkpoint['global_step']:,} steps, {how}"
-    report(script.evaluate(agent, run_args, videos, args.greedy), what)
+    seeds = range(trained.seed, trained.seed + getattr(trained, "num_seeds", 1))
+    report(script.evaluate(agent, run_args, videos, args.greedy), what, seeds)
     if args.capture_video:
         print(f"films: {videos}")
 

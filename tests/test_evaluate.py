@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.command_line import (
@@ -102,6 +103,20 @@ def test_a_run_is_evaluated_with_sampled_actions(
     train_here(script, tmp_path, **flags)
     assert len(asked) > 8
     assert not any(asked)
+
+
+def test_episodes_of_several_seeds_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    results = {"episodic_return": np.array([1.0, 3.0, 5.0, 9.0])}
+    load_script("evaluate.py").report(results, "A-v0", range(7, 9))
+    assert capsys.readouterr().out.splitlines() == [
+        "seed 7 episode   1: return 1",
+        "seed 7 episode   2: return 3",
+        "seed 8 episode   1: return 5",
+        "seed 8 episode   2: return 9",
+        "seed 7: return 2.0 ± 1.0",
+        "seed 8: return 7.0 ± 2.0",
+        "A-v0: return 4.5 ± 3.0 over 4 episodes",
+    ]
 
 
 @pytest.mark.parametrize("bf16", [False, True])
