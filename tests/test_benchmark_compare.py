@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import comparison as numbers
+import comparison_picture
 import numpy as np
 import pytest
 import run_folders
@@ -15,7 +17,7 @@ from scipy import stats
 from test_benchmark_plot import episodes, make_run
 
 compare = load_program("compare.py")
-Estimate = compare.Estimate
+Estimate = numbers.Estimate
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,7 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compare, "RESAMPLES", 100)
 
 
-def results_of(**groups: dict[str, list[float]]) -> compare.Results:
+def results_of(**groups: dict[str, list[float]]) -> numbers.Results:
     """Everything that is computed of groups of runs with these scores by environment."""
     found = []
     for name, scores in groups.items():
@@ -32,8 +34,8 @@ def results_of(**groups: dict[str, list[float]]) -> compare.Results:
             env_id: [Finished(env_id, seed, value) for seed, value in enumerate(values, 1)]
             for env_id, values in scores.items()
         }
-        found.append(compare.Group(name, by_env))
-    return compare.evaluate(found, "auto")
+        found.append(numbers.Group(name, by_env))
+    return numbers.evaluate(found, "auto")
 
 
 @dataclass
@@ -51,9 +53,9 @@ class Finished:
         return self.score
 
 
-def said(results: compare.Results) -> str:
+def said(results: numbers.Results) -> str:
     """The answer about the second group."""
-    return compare.sentence(results.scores, results.comparisons[0])
+    return numbers.sentence(results.scores, results.comparisons[0])
 
 
 def make_group(folder: Path, scores: dict[str, list[float]], foreign: bool = False) -> Path:
@@ -193,8 +195,8 @@ def test_no_percent_of_nearly_nothing():
 def test_the_picture_and_the_answer_have_one_unit(groups):
     results = results_of(**groups)
     (comparison,) = results.comparisons
-    found, words = compare.unit(results.scores, comparison)
-    one, name = compare.units(results.scores, "A")
+    found, words = numbers.unit(results.scores, comparison)
+    one, name = comparison_picture.units(results.scores, "A")
     assert words.strip() == name
     drawn = [each.value / one[env_id] for env_id, each in comparison.by_env.items()]
     assert np.mean(drawn) == pytest.approx(found.value)
@@ -203,7 +205,7 @@ def test_the_picture_and_the_answer_have_one_unit(groups):
 def test_welchs_interval_is_scipys():
     rng = np.random.default_rng(0)
     before, after = rng.normal(0, 1, 4), rng.normal(1, 5, 7)
-    found = compare.difference([(before, after)])
+    found = numbers.difference([(before, after)])
     expected = stats.ttest_ind(after, before, equal_var=False).confidence_interval()
     assert found.value == pytest.approx(after.mean() - before.mean())
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
@@ -216,7 +218,7 @@ def test_intervals_cover_the_truth_in_95_of_100_cases():
     for _ in range(1000):
         first = rng.normal(0, 1, 4), rng.normal(1, 2, 5)
         second = rng.normal(0, 3, 3), rng.normal(2, 1, 5)
-        found = compare.difference([first, second])
+        found = numbers.difference([first, second])
         covered += found.low <= 1.5 <= found.high
     assert 0.93 < covered / 1000 < 0.975  # Satterthwaite errs on the safe side; sampling: 0.007
 
@@ -224,11 +226,11 @@ def test_intervals_cover_the_truth_in_95_of_100_cases():
 def test_so_many_seeds_do_show_the_difference():
     """The advice of seeds_needed, tried: means 0 and 1, standard deviations of exactly 1."""
     before = np.array([-1.0, 0.0, 1.0])
-    count = compare.seeds_needed([(before, before + 1)])
+    count = numbers.seeds_needed([(before, before + 1)])
     assert count == 17  # of textbooks: 16 to 17 in each group for d = 1, 80 % power
     rng = np.random.default_rng(2)
     found = [
-        compare.difference([(rng.normal(0, 1, count), rng.normal(1, 1, count))]).sign == 1
+        numbers.difference([(rng.normal(0, 1, count), rng.normal(1, 1, count))]).sign == 1
         for _ in range(1000)
     ]
     assert np.mean(found) == pytest.approx(0.8, abs=0.04)
@@ -239,29 +241,29 @@ def test_improvement_counts_pairs_and_is_rliables():
     after = np.array([[2.0, 5.0], [4.0, 6.0]])
     # First column: 2 beats 1, ties with 2; 4 beats all three. Second: 5 ties twice; 6 beats two.
     expected = ((1 + 0.5 + 3) / 6 + (0.5 + 0.5 + 2) / 6) / 2
-    assert compare.improvement(before, after)[0] == pytest.approx(expected)
+    assert numbers.improvement(before, after)[0] == pytest.approx(expected)
     rng = np.random.default_rng(3)
     before, after = rng.integers(0, 5, (4, 6)).astype(float), rng.integers(0, 5, (7, 6)) + 0.0
     theirs = metrics.probability_of_improvement(after, before)
-    assert compare.improvement(before, after)[0] == pytest.approx(theirs)
+    assert numbers.improvement(before, after)[0] == pytest.approx(theirs)
 
 
 def test_middle_half_gap_and_profile_of_a_known_matrix():
     matrix = np.array([[0.0, 0.2], [0.4, 0.6], [0.8, 9.0], [0.5, 0.5]])
     # Sorted: 0 0.2 | 0.4 0.5 0.5 0.6 | 0.8 9; and 9 counts as 1 in the gap.
-    assert compare.interquartile_mean(matrix)[0] == pytest.approx(0.5)
-    assert compare.optimality_gap(matrix)[0] == pytest.approx(1 - 4.0 / 8)
-    share, band = compare.profile(matrix, np.array([-1.0, 0.5, 8.0, 9.0]))
+    assert numbers.interquartile_mean(matrix)[0] == pytest.approx(0.5)
+    assert numbers.optimality_gap(matrix)[0] == pytest.approx(1 - 4.0 / 8)
+    share, band = numbers.profile(matrix, np.array([-1.0, 0.5, 8.0, 9.0]))
     assert list(share) == [1, 3 / 8, 1 / 8, 0]
     assert band.shape == (2, 4) and (band[0] <= share).all() and (share <= band[1]).all()
 
 
 def test_resampling_is_reproducible_and_holds_the_number():
     matrix = np.random.default_rng(4).normal(0.5, 0.2, (5, 3))
-    first = compare.bootstrap(matrix, compare.interquartile_mean)
-    assert first == compare.bootstrap(matrix, compare.interquartile_mean)
+    first = numbers.bootstrap(matrix, numbers.interquartile_mean)
+    assert first == numbers.bootstrap(matrix, numbers.interquartile_mean)
     assert first.low < first.value < first.high
-    assert not compare.bootstrap(matrix[:1], compare.interquartile_mean).has_interval
+    assert not numbers.bootstrap(matrix[:1], numbers.interquartile_mean).has_interval
 
 
 # ------ scales ------
@@ -280,11 +282,11 @@ def test_resampling_is_reproducible_and_holds_the_number():
     ],
 )
 def test_names_of_games(env_id, game):
-    assert compare.atari_game(env_id) == game
+    assert numbers.atari_game(env_id) == game
 
 
 def test_atari_scores_are_of_the_57_games_of_the_benchmark():
-    games = compare.read_atari_scales()
+    games = numbers.read_atari_scales()
     shell = (BENCHMARK / "ppo_atari_envpool_xla_jax.sh").read_text()
     listed = {word.removesuffix("-v5") for word in shell.split() if word.endswith("-v5")}
     assert set(games) == listed and len(games) == 57
@@ -295,11 +297,11 @@ def test_atari_scores_are_of_the_57_games_of_the_benchmark():
 
 def test_scales_by_default_and_on_request():
     scores = {"Pong-v5": np.array([0.0, 4.0]), "X-v0": np.array([3.0, 9.0])}
-    auto = compare.choose_scales("auto", scores)
+    auto = numbers.choose_scales("auto", scores)
     assert [scale.kind for scale in auto.values()] == ["human", "range"]
-    ranges = compare.choose_scales("range", scores)
+    ranges = numbers.choose_scales("range", scores)
     assert [(scale.low, scale.high) for scale in ranges.values()] == [(0, 4), (3, 9)]
-    alike = compare.choose_scales("range", {"X-v0": np.array([7.0, 7.0])})
+    alike = numbers.choose_scales("range", {"X-v0": np.array([7.0, 7.0])})
     assert list(alike["X-v0"].normalize(np.array([7.0, 7.0]))) == [1, 1]
 
 
@@ -481,7 +483,7 @@ def test_flags_are_compared_within_an_environment(tmp_path):
         by_env = run_folders.runs_by_env(found)
         if name == "B":  # as if Y's runs had started first
             by_env = dict(reversed(by_env.items()))
-        groups.append(compare.Group(name, by_env))
+        groups.append(numbers.Group(name, by_env))
     assert compare.what_differs(*groups) == "B beside A: `old` True → None (Y-v0)."
 
 

@@ -19,6 +19,8 @@ SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
 BENCHMARK = ("benchmark", "dm_control", "mujoco")
 PARTS = (
+    "comparison",
+    "comparison_picture",
     "console",
     "intervals",
     "run_folders",
