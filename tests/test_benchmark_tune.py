@@ -15,19 +15,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import intervals
 import numpy as np
 import optuna
+import plot
 import pytest
+import run_folders
+import tuning
+import tuning_results
+import tyro
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
 from helpers.command_line import finish, wait_until
-from helpers.in_process import load_program
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
 from torch.utils.tensorboard import SummaryWriter
 
-tune = load_program("tune.py")
 ENVS = ("A-v0", "B-v0")
 LAST_STEP = 1000  # that the script claims to train to
 
@@ -62,9 +66,9 @@ class FakeSearch(FakeScript):
 
     def enqueue(self, rates: str, *flags: str) -> None:
         """The search will try the learning rates in this order."""
-        args = tune.tyro.cli(tune.Args, args=self.words(rates, *flags))
+        args = tyro.cli(tuning.Args, args=self.words(rates, *flags))
         self.study.mkdir()
-        study, _ = tune.open_study(args)
+        study, _ = tuning.open_study(args)
         for rate in rates.split(","):
             study.enqueue_trial({"learning-rate": rate})
 
@@ -72,7 +76,7 @@ class FakeSearch(FakeScript):
         """The trials that have begun, by learning rate, as they stand in the SQLite file."""
         study = optuna.load_study(study_name="tune", storage=f"sqlite:///{self.study}/study.db")
         begun = [trial for trial in study.trials if trial.state != TrialState.WAITING]
-        found = [trial for trial in begun if tune.DOUBLE not in trial.user_attrs]
+        found = [trial for trial in begun if tuning.DOUBLE not in trial.user_attrs]
         assert len({trial.params["learning-rate"] for trial in found}) == len(found)
         return {trial.params["learning-rate"]: trial for trial in found}
 
@@ -153,8 +157,8 @@ def test_a_space_that_has_been_searched_ends_the_search(fake):
     assert "2 of 5 trials: 2 done" in done.stdout
     assert "Tuned flags against defaults, 2 fresh seeds: +0.150" in done.stdout
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{fake.study}/study.db")
-    doubles = [trial for trial in study.trials if tune.DOUBLE in trial.user_attrs]
-    assert len(doubles) < 2 * tune.DRAWS, "drawn in vain once, and some before the last new one"
+    doubles = [trial for trial in study.trials if tuning.DOUBLE in trial.user_attrs]
+    assert len(doubles) < 2 * tuning.DRAWS, "drawn in vain once, and some before the last new one"
 
 
 def test_flags_that_are_worse_than_the_defaults_do_not_win(fake, tmp_path):
@@ -181,35 +185,35 @@ def test_flags_that_are_worse_than_the_defaults_do_not_win(fake, tmp_path):
 def test_fresh_seeds_decide_which_flags_are_shown(scores, sentence, flags, fake):
     fake.logs("0.1", 8.0)
     assert fake.search("0.1,0.2", "--trials", "2").returncode == 0
-    args = tune.tyro.cli(tune.Args, args=fake.words("0.1,0.2"))
-    search = tune.Search(args, *tune.open_study(args))
+    args = tyro.cli(tuning.Args, args=fake.words("0.1,0.2"))
+    search = tuning.Search(args, *tuning.open_study(args))
     search.defaults.scores = dict.fromkeys(search.defaults.tasks, 2.0)
     assert search.winner() is not None
     # 0 to 10 in one environment, 10 to -10 in the other: 0.1 and -0.05 for a point of return.
     of_best = {"A-v0": np.array(scores), "B-v0": np.array([2.0, 2.0, 2.0])}
     of_defaults = {"A-v0": np.array([2.0, 4.0, 6.0]), "B-v0": np.array([2.0, 2.0, 2.0])}
-    check = tune.Check(of_defaults, of_best)
-    said, params = tune.choice(search, check)
-    assert said.startswith(sentence) and tune.flags(params) == flags
+    check = tuning_results.Check(of_defaults, of_best)
+    said, params = tuning_results.choice(search, check)
+    assert said.startswith(sentence) and tuning.flags(params) == flags
     # By hand: variances of 1 and 4 in points, 5 / 3 of the difference, and Welch's 50 / 17.
     difference = (np.mean(scores) - 4) / 20
     half = math.sqrt(5 / 3) / 20 * stats.t.ppf(0.975, 50 / 17)
     expected = (difference, difference - half, difference + half)
-    assert tune.check_difference(search, check) == pytest.approx(expected)
+    assert tuning_results.check_difference(search, check) == pytest.approx(expected)
 
 
 @pytest.mark.filterwarnings("error")
 def test_scores_that_are_all_alike_differ_exactly():
     alike = np.full(3, 0.1)
-    assert tune.intervals.welch(alike + 0.5, alike) == pytest.approx((0.5, 0.5, 0.5))
-    value, low, high = tune.intervals.welch(alike, np.array([0.3, 0.1, 0.2]))
+    assert intervals.welch(alike + 0.5, alike) == pytest.approx((0.5, 0.5, 0.5))
+    value, low, high = intervals.welch(alike, np.array([0.3, 0.1, 0.2]))
     assert value == pytest.approx(-0.1) and low < value < high
-    assert math.isnan(tune.intervals.welch(alike[:1], alike).low)
+    assert math.isnan(intervals.welch(alike[:1], alike).low)
 
 
 def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
     """In the middle of its first run: it saves, its second run does not begin, others are left."""
-    monkeypatch.setattr(tune, "STARTUP", 2)
+    monkeypatch.setattr(tuning, "STARTUP", 2)
     for rate, episodic_return in (("0.1", 4.0), ("0.2", 8.0)):
         fake.logs(rate, episodic_return)
     fake.logs("Slow", 1.0, until=LAST_STEP // 2)
@@ -268,15 +272,15 @@ def test_a_search_that_is_stopped_while_it_waits_goes_on_later(fake, monkeypatch
     """It waits for a run that another process has: one that a killed search has left."""
     fake.logs("0.1", 4.0)
     fake.enqueue("0.1,0.2")
-    run_task = tune.run_task
+    run_task = tuning.run_task
 
     def press(task: Any, children: Any) -> Any:
         result = run_task(task, children)
-        if result.reason == tune.BUSY and not children.signum:
+        if result.reason == tuning.BUSY and not children.signum:
             os.kill(os.getpid(), signal.SIGINT)
         return result
 
-    monkeypatch.setattr(tune, "run_task", press)
+    monkeypatch.setattr(tuning, "run_task", press)
     log = fake.study / "trial-0000" / "logs" / "A-v0__1.log"
     log.parent.mkdir(parents=True)
     with open(log, "w") as file:
@@ -299,7 +303,7 @@ def test_two_searches_in_one_folder_are_refused(fake):
 
 def test_a_run_that_hangs_is_killed_and_its_trial_failed(fake, monkeypatch):
     """One that does not even listen to SIGTERM."""
-    monkeypatch.setattr(tune, "GRACE", 0.2)
+    monkeypatch.setattr(tuning, "GRACE", 0.2)
     fake.logs("0.1", 4.0)
     fake.enqueue("Deaf,0.1", "--minutes", "0.06")
     done = fake.search("Deaf,0.1", "--trials", "2", "--minutes", "0.06")
@@ -326,7 +330,7 @@ def test_a_run_that_is_killed_fails_its_trial(fake):
     ],
 )
 def test_a_search_that_cannot_work_gives_up(fake, rates, message, monkeypatch):
-    monkeypatch.setattr(tune, "PATIENCE", 2)
+    monkeypatch.setattr(tuning, "PATIENCE", 2)
     if "defaults" in message:
         (fake.folder / "events-None").unlink()
     done = fake.search(rates, "--trials", "3")
@@ -338,36 +342,34 @@ def test_a_search_that_cannot_work_gives_up(fake, rates, message, monkeypatch):
 
 def events(*episodes: tuple[int, float]) -> Any:
     """What was logged of episodes: the step at which each ended, and its return."""
-    return tune.run_folders.Events(
-        [tune.run_folders.Episode(step, 0.0, score) for step, score in episodes]
-    )
+    return run_folders.Events([run_folders.Episode(step, 0.0, score) for step, score in episodes])
 
 
 def test_scores_are_normalized_between_their_targets():
-    targets = tune.parse_targets(("CartPole-v1=0:500", "ns:Acrobot-v1=-500:-100", "Length=90:40"))
+    targets = tuning.parse_targets(("CartPole-v1=0:500", "ns:Acrobot-v1=-500:-100", "Length=90:40"))
     cases = [("CartPole-v1", 125, 0.25), ("CartPole-v1", 600, 1.2), ("ns:Acrobot-v1", -400, 0.25)]
     for env_id, score, expected in [*cases, ("Length", 40, 1.0), ("Length", 100, -0.2)]:
         assert targets[env_id].normalized(score) == pytest.approx(expected)
-    assert tune.parse_targets(("A-v0",))["A-v0"].normalized(-7.5) == -7.5, "alone: as it is"
+    assert tuning.parse_targets(("A-v0",))["A-v0"].normalized(-7.5) == -7.5, "alone: as it is"
 
 
 def test_score_of_a_run_is_that_of_its_end_or_of_all_its_steps():
     """After 100 episodes the rolling mean of the last 100 leaves the first ones behind."""
     log = events(*[(step, 0.0 if step <= 100 else 10.0) for step in range(1, 301)])
-    assert tune.score_at(log, 300, "final") == 10
-    assert tune.score_at(log, 150, "final") == pytest.approx(5)
+    assert tuning.score_at(log, 300, "final") == 10
+    assert tuning.score_at(log, 150, "final") == pytest.approx(5)
     # The rolling mean: 0 up to step 100, a line up to 10 at step 200, 10 from there on.
-    assert tune.score_at(log, 300, "curve") == pytest.approx((0 + 5 + 10) / 3, abs=0.1)
-    assert tune.score_at(log, 200, "curve") == pytest.approx((0 + 5) / 2, abs=0.1)
+    assert tuning.score_at(log, 300, "curve") == pytest.approx((0 + 5 + 10) / 3, abs=0.1)
+    assert tuning.score_at(log, 200, "curve") == pytest.approx((0 + 5) / 2, abs=0.1)
     late = events((90, 3.0))
-    assert tune.score_at(late, 100, "curve") == 3, "steps before the first episode do not count"
-    assert math.isnan(tune.score_at(late, 89, "curve"))
-    assert math.isnan(tune.score_at(events(), 100, "final"))
+    assert tuning.score_at(late, 100, "curve") == 3, "steps before the first episode do not count"
+    assert math.isnan(tuning.score_at(late, 89, "curve"))
+    assert math.isnan(tuning.score_at(events(), 100, "final"))
 
 
 def test_space_of_all_kinds_and_the_flags_it_becomes():
     words = ("num-steps=32,64", "--norm_adv=yes,no", "a=int:1:10", "b=-1:0.5", "c=log:1e-4:1")
-    assert tune.parse_space(words) == {
+    assert tuning.parse_space(words) == {
         "num-steps": CategoricalDistribution(["32", "64"]),
         "norm-adv": CategoricalDistribution(["yes", "no"]),
         "a": IntDistribution(1, 10),
@@ -375,15 +377,15 @@ def test_space_of_all_kinds_and_the_flags_it_becomes():
         "c": FloatDistribution(1e-4, 1, log=True),
     }
     params = {"num-steps": "32", "norm-adv": "no", "a": 3, "c": 0.000123456}
-    assert shlex.join(tune.flags(params)) == "--num-steps 32 --no-norm-adv --a 3 --c 0.0001235"
-    assert tune.flags({"norm-adv": "yes"}) == ["--norm-adv"]
+    assert shlex.join(tuning.flags(params)) == "--num-steps 32 --no-norm-adv --a 3 --c 0.0001235"
+    assert tuning.flags({"norm-adv": "yes"}) == ["--norm-adv"]
 
 
 def test_help_explains_the_space_in_five_lines(fake):
     shown = run_program("tune.py", "--help").stdout
     after = shown.split("A search space is one word for each flag:\n")[1].split("\n\n")[0]
     examples = [line.split()[0] for line in after.splitlines()]
-    assert len(examples) == 5 and len(tune.parse_space(tuple(examples))) == 5
+    assert len(examples) == 5 and len(tuning.parse_space(tuple(examples))) == 5
 
 
 @pytest.mark.parametrize(
@@ -443,12 +445,12 @@ def test_the_table_shows_where_trials_are_and_who_leads(fake, monkeypatch, capsy
     fake.logs("0.1", 4.0)
     fake.logs("0.2", 8.0)
     assert fake.search("0.1,0.2", "--trials", "2").returncode == 0
-    args = tune.tyro.cli(tune.Args, args=fake.words("0.1,0.2", "--trials", "2"))
-    search = tune.Search(args, *tune.open_study(args))
+    args = tyro.cli(tuning.Args, args=fake.words("0.1,0.2", "--trials", "2"))
+    search = tuning.Search(args, *tuning.open_study(args))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((120, 20)))
-    table = tune.Table(search)
-    candidate = tune.Candidate("trial 2", {"learning-rate": 0.3}, search.defaults.tasks)
+    table = tuning.Table(search)
+    candidate = tuning.Candidate("trial 2", {"learning-rate": 0.3}, search.defaults.tasks)
     candidate.current = 0.25
     table.running[candidate.task] = candidate
     table.draw([candidate.task])
@@ -463,7 +465,7 @@ def test_the_table_shows_where_trials_are_and_who_leads(fake, monkeypatch, capsy
 def test_a_flag_with_one_value_left_gets_no_panel():
     trials = [SimpleNamespace(params={"gamma": 0.9, "seed": n}) for n in (1, 2)]
     search = SimpleNamespace(space={"gamma": None, "seed": None}, completed=lambda: trials)
-    assert tune.varied(search) == ["seed"]
+    assert tuning_results.varied(search) == ["seed"]
 
 
 def test_the_text_names_the_flag_without_a_panel(fake, tmp_path):
@@ -489,10 +491,10 @@ def test_a_band_of_two_seeds_may_leave_the_panel(tmp_path, monkeypatch):
         tasks=lambda *_: tasks,
     )
     monkeypatch.setattr(
-        tune, "find_run", lambda task: (next(tmp_path.glob(f"*__{task.seed}__*")), True)
+        tuning_results, "find_run", lambda task: (next(tmp_path.glob(f"*__{task.seed}__*")), True)
     )
-    axes = tune.plot.plt.figure().subplots()
-    tune.draw_check(axes, search, "A-v0")
+    axes = plot.plt.figure().subplots()
+    tuning_results.draw_check(axes, search, "A-v0")
     low, high = axes.get_ylim()
     assert 10 < low < 20 and 80 < high < 90
     assert axes.collections[0].get_paths()[0].vertices[:, 1].max() > 400

@@ -57,10 +57,19 @@ def started(text: str, folder: Path, *args: str) -> list[list[str]]:
     return [command.splitlines() for command in commands if command]
 
 
-@cache
-def arguments(path: str) -> type:
-    """The class Args of a program, without its other packages: those of JAX would take seconds."""
+def source_of_arguments(path: str) -> tuple[str, ast.Module]:
+    """The file in which a program's class Args is written, itself or a part of it, and its code."""
     tree = ast.parse((ROOT / path).read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and "Args" in [alias.name for alias in node.names]:
+            return source_of_arguments(str(Path(path).with_name(f"{node.module}.py")))
+    return path, tree
+
+
+@cache
+def arguments(program: str) -> type:
+    """The class Args of a program, without its other packages: those of JAX would take seconds."""
+    path, tree = source_of_arguments(program)
     place = next(i for i, node in enumerate(tree.body) if getattr(node, "name", "") == "Args")
     flags = tree.body[place]
     assert isinstance(flags, ast.ClassDef)

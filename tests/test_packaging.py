@@ -27,6 +27,8 @@ PARTS = (
     "slurm",
     "solved",
     "tasks",
+    "tuning",
+    "tuning_results",
 )  # of programs in benchmark/, without headers
 BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
