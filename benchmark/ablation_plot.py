@@ -155,11 +155,6 @@ def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained
 # ------ the picture ------
 
 
-def share(effect: Effect, value: float) -> float:
-    """A difference of scores as a share of what the script as it is learns; NaN if that is none."""
-    return value / effect.gain if effect.gain > 0 else math.nan
-
-
 def percent(x: float) -> str:
     """-0.318 -> −32; nothing for NaN."""
     if math.isnan(x):
@@ -172,7 +167,7 @@ def by_importance(effects: list[Effect]) -> list[str]:
     shares: dict[str, list[float]] = defaultdict(list)
     for effect in effects:
         if effect.runs:
-            shares[effect.tag].append(share(effect, effect.difference))
+            shares[effect.tag].append(effect.share(effect.difference))
     means = {tag: np.nan_to_num(found).mean() for tag, found in shares.items()}
     return sorted(means, key=lambda tag: means[tag])
 
@@ -183,12 +178,12 @@ def interval_of(effect: Effect) -> str:
         return "nothing learned"
     if math.isnan(effect.low):
         return "one run"
-    return f"{percent(share(effect, effect.low))} to {percent(share(effect, effect.high))}"
+    return f"{percent(effect.share(effect.low))} to {percent(effect.share(effect.high))}"
 
 
 def draw_cell(axes: plt.Axes, column: int, row: int, effect: Effect) -> None:
     """The share that is lost, with its interval; in colour if the interval leaves out 0."""
-    lost = share(effect, effect.difference)
+    lost = effect.share(effect.difference)
     color, weight = plot.GREY, "normal"
     if effect.certain and not math.isnan(lost):
         background = COLORS(Normalize(-1, 1)(lost))

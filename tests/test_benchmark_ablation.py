@@ -349,11 +349,11 @@ def test_environments_that_were_trained_elsewhere_stay(runs_dir, tmp_path):
 def test_the_picture_has_shares_of_what_is_learned():
     numbers = {"runs": 3, "diverged": 0, "score": 25.0, "baseline_runs": 3, "baseline": 100.0}
     effect = Effect("core-3", "A-v0", **numbers, start=50.0, difference=-75.0, low=-80, high=-70)
-    assert plot.share(effect, effect.difference) == -1.5
+    assert effect.share(effect.difference) == -1.5 and effect.lost == 1.5
     assert [plot.percent(x) for x in (-1.5, 0.031, -0.001)] == ["\u2212150", "+3", "0"]
     assert plot.interval_of(effect) == "\u2212160 to \u2212140"
     nothing_learned = Effect("core-3", "A-v0", **numbers, start=100, difference=0, low=0, high=0)
-    assert math.isnan(plot.share(nothing_learned, -1.0))
+    assert math.isnan(nothing_learned.share(-1.0)) and nothing_learned.lost == 0
     assert plot.interval_of(nothing_learned) == "nothing learned"
     other = dataclasses.replace(effect, tag="core-4", difference=-80.0)
     effects = [effect, other, dataclasses.replace(effect, tag="core-5", runs=0)]
@@ -406,6 +406,20 @@ def test_what_was_not_run_says_so():
     assert lines[0] == "| detail | without it | A-v0 |"
     assert lines[5].endswith("| torch's default epsilon, 1e-8 | not run yet |")
     assert lines[6].endswith("| **-2.0** (-3.0 to -1.0) |")
+
+
+def test_the_details_that_matter_are_named_with_what_is_lost():
+    effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 11.0, 1.0, -9.0, -10.0, -8.0)
+    less = dataclasses.replace(effect, env_id="B-v0", difference=-2.0, low=-3.0, high=-1.0)
+    small = dataclasses.replace(effect, env_id="C-v0", difference=-0.9, low=-1.0, high=-0.8)
+    more = dataclasses.replace(effect, tag="core-3", difference=-10.0)
+    gained = dataclasses.replace(effect, tag="core-5", difference=9.0, low=8.0, high=10.0)
+    chance = dataclasses.replace(effect, tag="core-6", high=1.0)
+    assert results.summary("ppo.py", [effect, less, small, more, gained, chance]) == (
+        "- in `ppo.py`: `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
+        "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %)"
+    )
+    assert results.summary("ppo.py", [gained, chance]) == "- in `ppo.py`: none"
 
 
 def test_the_page_has_all_details_that_are_trained():

@@ -24,9 +24,11 @@ TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their deta
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 PICTURE = "![What is lost without each detail](results/ablation.png)"
+MATTERS = 0.1  # share that is lost without a detail, from which on a sentence names it
 EXPLANATION = """\
 By how much the final score differs when a script is trained without one of its details; below, each
-detail says so, too."""
+detail says so, too. A tenth or more of what is learned, and more than chance explains, is lost
+without these:"""
 NUMBERS = """\
 <details markdown="1"><summary>All numbers, and how they were measured</summary>
 
@@ -72,6 +74,15 @@ class Effect:
     def certain(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
+
+    def share(self, difference: float) -> float:
+        """A difference of scores as a share of what the script as it is learns; NaN if none."""
+        return difference / self.gain if self.gain > 0 else math.nan
+
+    @property
+    def lost(self) -> float:
+        """The share that is lost without the detail; 0 where that may be chance."""
+        return -self.share(self.difference) if self.certain else 0.0
 
 
 COLUMNS = [field.name for field in fields(Effect)]
@@ -171,6 +182,19 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
     return "\n".join(lines)
 
 
+def summary(script: str, effects: list[Effect]) -> str:
+    """A line of Markdown: the details without which much is lost, most first, and where."""
+    by_tag: dict[str, list[Effect]] = defaultdict(list)
+    for effect in effects:
+        if effect.lost >= MATTERS:
+            by_tag[effect.tag].append(effect)
+    named = []
+    for tag in sorted(by_tag, key=lambda tag: -max(effect.lost for effect in by_tag[tag])):
+        where = ", ".join(f"{one.env_id} {100 * one.lost:.0f} %" for one in by_tag[tag])
+        named.append(f"{label(tag).partition(',')[0]} ({where})")
+    return f"- in `{script}`: {'; '.join(named) or 'none'}"
+
+
 def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
     """Ablations and effects of each script that has some: what is trained, or was."""
     found = {}
@@ -207,13 +231,16 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
 
 def section(collection: Collection) -> str:
     """The picture and the tables of all scripts; empty if no script has ablations."""
-    tables = []
+    tables, lines = [], []
     for script, (wanted, effects) in measured(collection).items():
         tables += [f"**`{script}`**", table(wanted, effects)]
+        if effects:
+            lines.append(summary(script, effects))
     if not tables:
         return ""
     picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
-    return "\n\n".join([*picture, EXPLANATION, NUMBERS, *tables, MEASURED]) + "\n"
+    parts = [*picture, EXPLANATION, "\n".join(lines), NUMBERS, *tables, MEASURED]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def pages(collection: Collection) -> dict[Path, str]:
