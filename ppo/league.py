@@ -167,9 +167,8 @@ def draw(entrants: list[Entrant], title: str, file: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    """Loads the checkpoints, lets them play, rates them, prints and writes the results."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
+    """Run folder and file of each checkpoint that takes part; fails if the flags cannot work."""
     for name, least in (("games", 1), ("max_steps", 1), ("seed", 0), ("checkpoints", 0)):
         if getattr(args, name) < least:
             fail(f"--{name.replace('_', '-')} starts at {least}")
@@ -181,15 +180,11 @@ def main() -> None:
             fail(f"{run} has no checkpoint-<step>.pt: train with --keep-checkpoints")
     if len(files) < 2:
         fail(f"{args.runs[0]} has one checkpoint only: a league needs two")
-    out = args.out or args.runs[0]
-    if out.exists() and not out.is_dir():
-        fail(f"--out: {out} is not a folder")
+    return files
 
-    script = import_script(args.script)
-    states = [script.load_checkpoint(file) for _, file in files]
-    env_ids = {state["args"].env_id for state in states}
-    if len(env_ids) > 1:
-        fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
+
+def args_to_play(script: ModuleType, trained: Any, args: Args, out: Path) -> Any:
+    """The script's flags: those of the run, but for what concerns this machine and training."""
     settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
     settings |= {
         "seed": args.seed,
@@ -200,25 +195,43 @@ def main() -> None:
         "async_envs": False,
         "compile": False,
     }
-    settings = {name: x for name, x in settings.items() if hasattr(states[0]["args"], name)}
-    run_args = dataclasses.replace(states[0]["args"], **settings)
+    known = {name: value for name, value in settings.items() if hasattr(trained, name)}
+    run_args = dataclasses.replace(trained, **known)
     script.check(run_args)
-    device = script.setup_torch(run_args)
-    envs = script.make_envs(dataclasses.replace(run_args, num_envs=1), out)
-    num_envs = 2 * args.games * envs.players
-    envs.close()
-    envs = script.make_envs(dataclasses.replace(run_args, num_envs=num_envs), out)
-    entrants = []
-    for (run, file), state in zip(files, states, strict=True):
-        agent = script.Agent(envs).to(device)
-        try:
-            agent.load_state_dict(state["agent"])
-            entrants.append(Entrant(run, int(state["global_step"]), agent))
-        except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
-            fail(f"{file} holds no agent that fits {args.script.name} and {run_args.env_id}")
+    return run_args
 
+
+def make_games(script: ModuleType, run_args: Any, games: int, out: Path) -> Any:
+    """Environments of two agents: so many games on each side."""
+    one = script.make_envs(dataclasses.replace(run_args, num_envs=1), out)
+    num_envs = 2 * games * one.players
+    one.close()
+    return script.make_envs(dataclasses.replace(run_args, num_envs=num_envs), out)
+
+
+def load_entrant(
+    script: ModuleType, envs: Any, device: torch.device, run: Path, file: Path, state: dict
+) -> Entrant:
+    """A checkpoint's agent; fails if the script has another network."""
+    trained = state["args"]
+    precision = {"bf16": trained.bf16} if hasattr(trained, "bf16") else {}
+    agent = script.Agent(envs, **precision).to(device)
+    try:
+        agent.load_state_dict(state["agent"])
+        return Entrant(run, int(state["global_step"]), agent)
+    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+        name = Path(script.__file__ or "").name
+        fail(f"{file} holds no agent that fits {name} and {trained.env_id}")
+
+
+def play_all(entrants: list[Entrant], envs: Any, args: Args) -> list[tuple[int, int, np.ndarray]]:
+    """Every one against every other, with a line for each pair.
+
+    Returns their indices and their points, (games, 2).
+    """
     pairs = list(itertools.combinations(range(len(entrants)), 2))
-    results, start = [], time.monotonic()
+    results = []
+    start = time.monotonic()
     for number, (a, b) in enumerate(pairs, start=1):
         points = play(envs, (entrants[a].agent, entrants[b].agent), args)
         results.append((a, b, points))
@@ -226,21 +239,57 @@ def main() -> None:
         shown = ", ".join(f"{mine:g}:{theirs:g}" for mine, theirs in points)
         steps = f"{entrants[a].step:,} against {entrants[b].step:,}"
         print(f"{number} of {len(pairs)}: {steps} steps: {shown}; {left:.1f} min left", flush=True)
+    return results
+
+
+def write_csv(entrants: list[Entrant], file: Path) -> None:
+    """A line for each entrant."""
+    with open(file, "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["run", "step", "rating", "uncertainty", "won", "drawn", "lost"])
+        for one in entrants:
+            ratings = [f"{one.rating:.2f}", f"{one.uncertainty:.2f}"]
+            games = [one.won, one.drawn, one.lost]
+            writer.writerow([one.run.resolve().name, one.step, *ratings, *games])
+
+
+def print_table(entrants: list[Entrant]) -> None:
+    """The entrants, the best first."""
+    print("\n|   rating   |      steps | won | drawn | lost | run\n|---|---:|---:|---:|---:|---|")
+    for one in sorted(entrants, key=lambda entrant: -entrant.rating):
+        rating = f"{one.rating:4.1f} ± {one.uncertainty:.1f}"
+        games = f"{one.won:3} | {one.drawn:5} | {one.lost:4}"
+        print(f"| {rating} | {one.step:10,} | {games} | {one.run.resolve().name}")
+
+
+def main() -> None:
+    """Loads the checkpoints, lets them play, rates them, prints and writes the results."""
+    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    files = checkpoints_of(args)
+    out = args.out or args.runs[0]
+    if out.exists() and not out.is_dir():
+        fail(f"--out: {out} is not a folder")
+
+    script = import_script(args.script)
+    states = [script.load_checkpoint(file) for _, file in files]
+    env_ids = {state["args"].env_id for state in states}
+    if len(env_ids) > 1:
+        fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
+    run_args = args_to_play(script, states[0]["args"], args, out)
+    device = script.setup_torch(run_args)
+    envs = make_games(script, run_args, args.games, out)
+    entrants = [
+        load_entrant(script, envs, device, run, file, state)
+        for (run, file), state in zip(files, states, strict=True)
+    ]
+    results = play_all(entrants, envs, args)
     envs.close()
     rate(entrants, results, args.seed)
 
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / "league.csv", "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["run", "step", "rating", "uncertainty", "won", "drawn", "lost"])
-        for e in entrants:
-            ratings = [f"{e.rating:.2f}", f"{e.uncertainty:.2f}"]
-            writer.writerow([e.run.resolve().name, e.step, *ratings, e.won, e.drawn, e.lost])
+    write_csv(entrants, out / "league.csv")
     draw(entrants, f"{run_args.env_id}: every checkpoint against every other", out / "league.png")
-    print("\n|   rating   |      steps | won | drawn | lost | run\n|---|---:|---:|---:|---:|---|")
-    for e in sorted(entrants, key=lambda entrant: -entrant.rating):
-        cells = f"| {e.rating:4.1f} ± {e.uncertainty:.1f} | {e.step:10,} | {e.won:3} | {e.drawn:5}"
-        print(f"{cells} | {e.lost:4} | {e.run.resolve().name}")
+    print_table(entrants)
     print(f"\n{out / 'league.csv'}\n{out / 'league.png'}")
 
 
