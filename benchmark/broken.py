@@ -289,7 +289,7 @@ def write_results(curves: Curves, faults: list[Fault], out: Path) -> list[Path]:
 
 def main() -> int:
     """Parse the command line and do what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     if args.workers < 1:
         fail(f"--workers must be at least 1, not {args.workers}")
     runs, faults = chosen(args)

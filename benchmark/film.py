@@ -101,7 +101,7 @@ def write_gif(moments: list[Image.Image], out: Path, fps: int) -> None:
 
 def main() -> int:
     """Parse the command line and write the film; returns the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     films = training_films(args.run)
     if not films:
         fail(f"{args.run} has no films: train with --capture-video")

@@ -643,7 +643,7 @@ def check_args(args: Args) -> None:
 
 def main() -> int:
     """Runs one part and writes its table; the exit code."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    args = tyro.cli(Args, description=__doc__)
     check_args(args)
     chosen = chosen_scripts(args)
     machine = probe(args.python)

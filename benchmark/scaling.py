@@ -144,7 +144,7 @@ def measure(args: Args, knob: Knob, value: int, number: int) -> Row:
 
 def main() -> None:
     """Runs every setting, once in each round, and writes the file."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    args = tyro.cli(Args, description=__doc__)
     if args.rounds < 1 or args.steps < 1 or not args.knobs:
         print("error: --rounds and --steps must be at least 1, and one of --knobs", file=sys.stderr)
         sys.exit(2)

@@ -10,16 +10,16 @@
     uv run benchmark/speed.py --script ppo_continuous_action.py --cleanrl ~/cleanrl
     uv run benchmark/speed.py --until 475 --rounds 3            seconds until the task is solved
 
-All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads; with
---cuda all but SB3 on the GPU. Of LeanRL it is the compiled script. Every round runs each of them
-once, one after the other, so that a machine whose speed drifts slows all of them alike; the ratios
-are formed within a round, and their median and range over the rounds is reported. Speed is what
-each prints itself: environment steps over the time of its training loop, without start-up (and
-without our first iteration, in which --compile compiles). Memory is the peak resident size of the
-process; most of it are torch's libraries, and less of them in torch's CPU builds. CleanRL and
-LeanRL are clones of their repositories, left out if not given; SB3 is run by speed_sb3.py, for the
-scripts that it has a counterpart of. uv runs each of them with the versions in requirements/,
-unless an interpreter is given.
+All train the same environment with CleanRL's hyperparameters on the CPU, on as many threads, or
+with --cuda all but SB3 on the GPU. Of LeanRL it is the compiled script. Every round runs each once,
+one after the other, so that a machine whose speed drifts slows all of them alike; the ratios are
+formed within a round, and their median and range over the rounds is reported. Speed is what each
+prints itself: environment steps over the time of its training loop, without start-up (and without
+our first iteration, in which --compile compiles). Memory is the peak resident size of the process;
+most of it are torch's libraries, and less of them in torch's CPU builds. CleanRL and LeanRL are
+clones of their repositories, left out if not given; SB3 is run by speed_sb3.py, for the scripts
+that it has a counterpart of. uv runs each of them with the versions in requirements/, unless an
+interpreter is given.
 
 With --until it is the time from the start of the process, imports and compiling included, until the
 mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,

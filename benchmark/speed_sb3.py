@@ -115,7 +115,7 @@ def make_model(envs: VecEnv, seed: int, given: Hyperparameters) -> PPO:
 
 def main() -> None:
     """Train and print the speed."""
-    args = tyro.cli(Args, description=(__doc__ or "").partition("\n")[0])
+    args = tyro.cli(Args, description=__doc__)
     torch.set_num_threads(args.threads)
     if args.script is None:
         envs = make_vec_env(args.env_id, seed=args.seed)

@@ -11,8 +11,8 @@
 
 A run is loaded without executing anything it contains: the weights are read as plain tensors, and
 the script beside this file that has the name of the run's script plays them; a line says so if the
-run was made by another version. To play a run of your own edited script, name the script with
---script; it will be executed.
+run was made by another version. For a run of your own edited script, --script names that script; it
+will be executed.
 """
 
 import dataclasses
@@ -146,7 +146,7 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
 
 def main() -> None:
     """Loads the run, plays it, prints the results."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    args = tyro.cli(Args, description=__doc__)
     if not args.run.exists():
         fail(f"there is no run at {args.run}")
     if args.episodes < 1:

@@ -264,7 +264,7 @@ def print_table(entrants: list[Entrant]) -> None:
 
 def main() -> None:
     """Loads the checkpoints, lets them play, rates them, prints and writes the results."""
-    args = tyro.cli(Args, description=(__doc__ or "").splitlines()[0])
+    args = tyro.cli(Args, description=__doc__)
     files = checkpoints_of(args)
     out = args.out or args.runs[0]
     if out.exists() and not out.is_dir():

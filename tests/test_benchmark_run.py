@@ -355,7 +355,21 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
 
 @pytest.mark.parametrize(
     "name",
-    ["ablation", "ablation_plot", "charts", "compare", "plot", "rerun", "run", "speed", "tune"],
+    [
+        "ablation",
+        "ablation_plot",
+        "broken",
+        "charts",
+        "compare",
+        "film",
+        "plot",
+        "rerun",
+        "run",
+        "scaling",
+        "speed",
+        "suite",
+        "tune",
+    ],
 )
 def test_help_has_an_example_and_the_exit_codes(name):
     shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
