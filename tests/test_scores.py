@@ -45,25 +45,26 @@ def test_rows_computed_by_hand(root: Path):
     """490 ± 14: the deviation of 480 and 500 is 20 / sqrt(2). What was not run stands last."""
     text = page(root, ["ppo.py", "ppo_atari.py", "ppo_gymnax.py"])
     rows = """\
-| environment | steps | seeds | ours | CleanRL | openai/baselines | minutes | hardware |
+| environment | ours | CleanRL | openai/baselines | seeds | steps | minutes | hardware |
 |---|---:|---:|---:|---:|---:|---:|---|
-| CartPole-v1 | 970 | 2 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2.5 | 2 CPUs, cpu |
-| LunarLander-v3 | 20k | 1 | -1,234 |  |  | 1.0 | 2 CPUs, cpu |
-| CartPole-v1 | 8k |  | not run | 499 ± 1 |  |  |  |
-| Acrobot-v1 | 1k |  | not run | -86.36 ± 1.32 |  |  |  |"""
+| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 | 2 CPUs, cpu |
+| LunarLander-v3 | -1,234 |  |  | 1 | 20k | 1.0 | 2 CPUs, cpu |
+| CartPole-v1 | not run | 499 ± 1 |  |  | 8k |  |  |
+| Acrobot-v1 | not run | -86.36 ± 1.32 |  |  | 1k |  |  |"""
     assert section(text, "ppo.py") == rows
     assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
     assert (
-        "has published 4 scores of these scripts. Run here to the end: 1; in part: 1; not" in text
+        "has published 4 scores of its versions of these scripts. We have run 1 to the end, 1 in part, "
+        "and 2 not yet." in text
     )
 
 
 def test_partial_runs_tell_both_numbers_of_steps(root: Path):
     text = page(root, ["ppo.py", "ppo_atari.py"])
     assert section(text, "ppo_atari.py").splitlines() == [
-        "| environment | steps | seeds | ours | CleanRL | minutes | hardware |",
+        "| environment | ours | CleanRL | seeds | steps | minutes | hardware |",
         "|---|---:|---:|---:|---:|---:|---|",
-        "| Pong | 2M of 10M | 1 | 13.46 | 20.36 ± 0.20 | 90 | not recorded |",
+        "| Pong | 13.46 | 20.36 ± 0.20 | 1 | 2M of 10M | 90 | not recorded |",
     ]
 
 
@@ -71,11 +72,11 @@ def test_runs_of_another_length_have_a_row_of_their_own(root: Path):
     more = root / "docs/results/ppo_long_scores.csv"
     more.write_text(f"{HEADER}\nCartPole-v1,1,500,8000,1\nCartPole-v1,1,9,100,1\n")
     rows = section(page(root, ["ppo.py"]), "ppo.py").splitlines()[2:5]
-    shown = [[cell.strip() for cell in row.split("|")[1:6]] for row in rows]
+    shown = [[cell.strip() for cell in row.split("|")[1:7]] for row in rows]
     assert shown == [
-        ["CartPole-v1", "100 of 1k", "1", "9.00", "490 ± 6"],
-        ["CartPole-v1", "970", "2", "490 ± 14", "490 ± 6"],
-        ["CartPole-v1", "8k", "1", "500", "499 ± 1"],
+        ["CartPole-v1", "9.00", "490 ± 6", "498 ± 4", "1", "100 of 1k"],
+        ["CartPole-v1", "490 ± 14", "490 ± 6", "498 ± 4", "2", "970"],
+        ["CartPole-v1", "500", "499 ± 1", "", "1", "8k"],
     ]
 
 

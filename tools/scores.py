@@ -89,15 +89,14 @@ class Row:
 
     def line(self, sources: list[str]) -> str:
         """The row of a table that has these sources of published scores."""
-        cells = [self.env_id, self.steps_cell()]
+        values = [run.value for run in self.runs]
+        cells = [self.env_id, NOT_RUN]
         if self.runs:
-            values = [run.value for run in self.runs]
             std = statistics.stdev(values) if len(values) > 1 else None
-            cells += [str(len(values)), mean_and_std(statistics.mean(values), std)]
-        else:
-            cells += ["", NOT_RUN]
+            cells = [self.env_id, mean_and_std(statistics.mean(values), std)]
         by_source = {one.source: mean_and_std(one.mean, one.std) for one in self.published}
         cells += [by_source.get(source, "") for source in sources]
+        cells += [str(len(values) or ""), self.steps_cell()]
         if self.runs:
             minutes = statistics.mean(run.minutes for run in self.runs)
             cells.append(f"{minutes:.{0 if minutes >= 10 else 1}f}")
@@ -203,7 +202,7 @@ def rows_of_script(runs: list[Score], published: list[Published]) -> list[Row]:
 
 def table(rows: list[Row], sources: list[str]) -> list[str]:
     """Lines of a table of these rows, with a column for each source of published scores."""
-    names = ["environment", "steps", "seeds", "ours", *sources, "minutes", "hardware"]
+    names = ["environment", "ours", *sources, "seeds", "steps", "minutes", "hardware"]
     rule = f"|---|{'---:|' * (len(names) - 2)}---|"
     return [f"| {' | '.join(names)} |", rule, *(row.line(sources) for row in rows)]
 
@@ -231,8 +230,8 @@ def summary(rows: list[Row]) -> str:
     whole = sum(row.whole for row in theirs)
     part = sum(bool(row.runs) for row in theirs) - whole
     open_ones = len(theirs) - whole - part
-    counts = f"Run here to the end: {whole}; in part: {part}; not yet: {open_ones}."
-    return f"CleanRL has published {len(theirs)} scores of these scripts. {counts}"
+    counts = f"We have run {whole} to the end, {part} in part, and {open_ones} not yet."
+    return f"CleanRL has published {len(theirs)} scores of its versions of these scripts. {counts}"
 
 
 def page(root: Path, scripts: list[str]) -> str:
