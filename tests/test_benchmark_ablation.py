@@ -417,9 +417,10 @@ def test_the_details_that_matter_are_named_with_what_is_lost():
     chance = dataclasses.replace(effect, tag="core-6", high=1.0)
     assert results.summary("ppo.py", [effect, less, small, more, gained, chance]) == (
         "- in `ppo.py`: `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
-        "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %)"
+        "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %). "
+        "More is learned without `core-5` generalized advantage estimation (A-v0 90 %)"
     )
-    assert results.summary("ppo.py", [gained, chance]) == "- in `ppo.py`: none"
+    assert results.summary("ppo.py", [small, chance]) == "- in `ppo.py`: none"
 
 
 def test_the_page_has_all_details_that_are_trained():

@@ -81,7 +81,7 @@ class Effect:
 
     @property
     def lost(self) -> float:
-        """The share that is lost without the detail; 0 where that may be chance."""
+        """The share that is lost (below 0: gained) without the detail; 0 if that may be chance."""
         return -self.share(self.difference) if self.certain else 0.0
 
 
@@ -182,17 +182,24 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
     return "\n".join(lines)
 
 
-def summary(script: str, effects: list[Effect]) -> str:
-    """A line of Markdown: the details without which much is lost, most first, and where."""
+def named(effects: list[Effect]) -> str:
+    """The details of these effects, the largest first, and where they were seen."""
     by_tag: dict[str, list[Effect]] = defaultdict(list)
     for effect in effects:
-        if effect.lost >= MATTERS:
-            by_tag[effect.tag].append(effect)
-    named = []
-    for tag in sorted(by_tag, key=lambda tag: -max(effect.lost for effect in by_tag[tag])):
-        where = ", ".join(f"{one.env_id} {100 * one.lost:.0f} %" for one in by_tag[tag])
-        named.append(f"{label(tag).partition(',')[0]} ({where})")
-    return f"- in `{script}`: {'; '.join(named) or 'none'}"
+        by_tag[effect.tag].append(effect)
+    texts = []
+    for tag in sorted(by_tag, key=lambda tag: -max(abs(effect.lost) for effect in by_tag[tag])):
+        where = ", ".join(f"{one.env_id} {100 * abs(one.lost):.0f} %" for one in by_tag[tag])
+        texts.append(f"{label(tag).partition(',')[0]} ({where})")
+    return "; ".join(texts) or "none"
+
+
+def summary(script: str, effects: list[Effect]) -> str:
+    """A line of Markdown: the details without which much is lost, and those that cost much."""
+    text = f"- in `{script}`: {named([one for one in effects if one.lost >= MATTERS])}"
+    if gained := [one for one in effects if one.lost <= -MATTERS]:
+        text += f". More is learned without {named(gained)}"
+    return text
 
 
 def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
