@@ -157,6 +157,18 @@ def test_page_of_two_scripts():
     assert "### atari-2" in page and "In no script." in page.split("### atari-2")[1].split("###")[0]
     assert "No script anneals `clip_coef`" in page.split("### aux-1")[1].split("###")[0]
     assert '{ title="ppo.py, line 16" }: truncated episodes bootstrapped' in page
+    assert "Dots from left to right" not in page
+
+
+def test_a_column_of_two_scripts_tells_which_dot_is_which():
+    other = SCRIPT.replace("core-4", "atari-1")
+    page = details_page({"ppo_atari.py": SCRIPT, "ppo_atari_lstm.py": other}, {})
+    assert "- *Atari*: `ppo_atari.py`, `ppo_atari_lstm.py`\n" in page
+    rows = {name: next(x for x in page.splitlines() if f"(#{name})" in x) for name in DETAILS}
+    assert rows["core-1"].count("●") == 2 and "○" not in rows["core-1"]
+    assert rows["core-4"].partition("●")[2].endswith(" ○ |"), "the second one lacks it"
+    assert rows["atari-1"].index("○") < rows["atari-1"].index("●")
+    assert "○" not in rows["atari-2"], "no script has it"
 
 
 def test_script_of_no_family_has_a_column():

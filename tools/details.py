@@ -156,24 +156,43 @@ def link(script: str, line: int, text: str) -> str:
     return f'[{text}]({page}){{ title="{script}, line {line}" }}'
 
 
-def matrix(tags: dict[str, dict[str, Tag]]) -> list[str]:
-    """Lines of the table: a row for each detail, a column for each family, a dot for each script.
-
-    tags: of each script, by name. A script that no family has gets a column of its own.
-    """
+def columns_of(tags: dict[str, dict[str, Tag]]) -> dict[str, list[str]]:
+    """The scripts of each column; a script that no family has gets a column of its own."""
     columns = {
         family: [script for script in scripts if script in tags]
         for family, scripts in FAMILIES.items()
     }
     known = {script for scripts in FAMILIES.values() for script in scripts}
     columns |= {Path(script).stem: [script] for script in tags if script not in known}
-    columns = {family: scripts for family, scripts in columns.items() if scripts}
+    return {family: scripts for family, scripts in columns.items() if scripts}
+
+
+def dots(name: str, scripts: list[str], tags: dict[str, dict[str, Tag]]) -> str:
+    """The cell of a detail: a dot for each script that has it, a circle for each other one."""
+    found = [(script, tags[script].get(name)) for script in scripts]
+    if not any(tag for _, tag in found):
+        return ""
+    return " ".join(link(script, tag.line, "●") if tag else "○" for script, tag in found)
+
+
+def order_of_dots(columns: dict[str, list[str]]) -> list[str]:
+    """Lines that tell, of the columns with several scripts, which dot is which."""
+    several = {family: scripts for family, scripts in columns.items() if len(scripts) > 1}
+    lines = [f"- *{name}*: {', '.join(f'`{s}`' for s in several[name])}" for name in several]
+    if not lines:
+        return []
+    return ["Dots from left to right, a circle for a script without the detail:", "", *lines]
+
+
+def matrix(tags: dict[str, dict[str, Tag]]) -> list[str]:
+    """Lines of the table: a row for each detail, a column for each family, a dot for each script.
+
+    tags: of each script, by name.
+    """
+    columns = columns_of(tags)
     rows = [f"| detail | {' | '.join(columns)} |", "|---|" + ":-:|" * len(columns)]
     for name, title in DETAILS.items():
-        cells = []
-        for scripts in columns.values():
-            found = [(script, tags[script].get(name)) for script in scripts]
-            cells.append(" ".join(link(script, tag.line, "●") for script, tag in found if tag))
+        cells = [dots(name, scripts, tags) for scripts in columns.values()]
         rows.append(f"| [{name}](#{name}) {title} | {' | '.join(cells)} |")
     return rows
 
@@ -230,6 +249,8 @@ def details_page(sources: dict[str, str], more: Mapping[str, list[str]]) -> str:
         *matrix(tags),
         "",
         "</div>",
+        "",
+        *order_of_dots(columns_of(tags)),
         *EFFECTS,
     ]
     for group, heading in GROUPS.items():
