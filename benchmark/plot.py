@@ -527,13 +527,18 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
     return paths
 
 
+def check_folders(runs_dir: Path, out: Path) -> None:
+    """Exit with one line and code 2 if there are no runs or the results cannot be written."""
+    if not runs_dir.is_dir():
+        fail(f"--runs-dir: there is no folder {runs_dir}")
+    if out.exists() and not out.is_dir():
+        fail(f"--out: {out} is not a folder")
+
+
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    if not args.runs_dir.is_dir():
-        fail(f"--runs-dir: there is no folder {args.runs_dir}")
-    if args.out.exists() and not args.out.is_dir():
-        fail(f"--out: {args.out} is not a folder")
+    check_folders(args.runs_dir, args.out)
     results = read_results(args)
     for path in write_all(results, args.out, args.name or Path(results.script).stem):
         print(path)

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import plot
 import tyro
-from console import fail, seeds
+from console import seeds
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from plot import plt
@@ -259,10 +259,7 @@ def write_curve(curve: MeanCurve, path: Path) -> None:
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    if not args.runs_dir.is_dir():
-        fail(f"--runs-dir: there is no folder {args.runs_dir}")
-    if args.out.exists() and not args.out.is_dir():
-        fail(f"--out: {args.out} is not a folder")
+    plot.check_folders(args.runs_dir, args.out)
     results = plot.read_results(plot.Args(args.runs_dir))
     args.out.mkdir(parents=True, exist_ok=True)
     ends = (".png", ".csv", "_scores.csv", ".md")

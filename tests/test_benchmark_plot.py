@@ -37,7 +37,7 @@ def make_run(
     An episode is (step, seconds since the part's start, return); several that share a point have
     their number behind it.
     """
-    folder = runs_dir / f"{env_id}__{name}__{seed}__{ended}"
+    folder = runs_dir / f"{env_id.replace('/', '-')}__{name}__{seed}__{ended}"
     folder.mkdir(parents=True)
     facts = {
         "script": f"{name.partition('-')[0]}.py",

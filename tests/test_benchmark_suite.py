@@ -1,7 +1,6 @@
 """The picture, the points and the table of benchmark/suite.py, from synthetic runs."""
 
 import csv
-import json
 import math
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import numpy as np
 import pytest
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
-from torch.utils.tensorboard import SummaryWriter
+from test_benchmark_plot import episodes
+from test_benchmark_plot import make_run as plotted_run
 
 suite = load_program("suite.py")
 EPISODES = 200  # of a run, one each 10 steps
@@ -18,21 +18,9 @@ WALKER, PENDULUM = "dm_control/walker-run-v0", "dm_control/pendulum-swingup-v0"
 
 def make_run(runs_dir: Path, env_id: str, seed: int, score: float) -> None:
     """A run whose episodes all have the same score."""
-    folder = runs_dir / f"{env_id.replace('/', '-')}__ppo_continuous_action__{seed}__20261120-1200"
-    folder.mkdir(parents=True)
-    facts = {
-        "script": "ppo_continuous_action.py",
-        "argv": [],
-        "args": {"env_id": env_id, "seed": seed},
-        "versions": {"torch": "2.13.0"},
-        "hardware": "cpu",
-    }
-    (folder / "args.json").write_text(json.dumps(facts))
-    (folder / "agent.pt").touch()
-    writer = SummaryWriter(str(folder))
-    for episode in range(1, EPISODES + 1):
-        writer.add_scalar("charts/episodic_return", score, 10 * episode)
-    writer.close()
+    played = episodes(np.full(EPISODES, score))
+    part = {"start": 0, "episodes": played, "last": (10 * EPISODES, 60.0)}
+    plotted_run(runs_dir, env_id, seed, [part], name="ppo_continuous_action")
 
 
 @pytest.fixture

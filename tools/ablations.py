@@ -27,8 +27,8 @@ PICTURE = "![What is lost without each detail](results/ablation.png)"
 MATTERS = 0.1  # share that is lost without a detail, from which on a sentence names it
 EXPLANATION = """\
 By how much the final score differs when a script is trained without one of its details; below, each
-detail says so, too. A tenth or more of what is learned, and more than chance explains, is lost
-without these:"""
+detail says so, too. Without the following ones a tenth or more of what is learned is lost, and that
+is more than chance explains:"""
 NUMBERS = """\
 <details markdown="1"><summary>All numbers, and how they were measured</summary>
 
