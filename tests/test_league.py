@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,21 @@ def test_bad_input_is_refused_in_one_line(
     assert shown.err.count("\n") == 1
     assert re.search(message, shown.err), shown.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("trained", [{"bf16": True}, {"bf16": False}, {}])
+def test_agents_play_with_the_precision_that_they_were_trained_with(trained: dict):
+    """A script of one's own may be without the flag."""
+    made = []
+
+    class Agent(torch.nn.Linear):
+        def __init__(self, envs: None, **precision: bool) -> None:
+            made.append(precision)
+            super().__init__(1, 1)
+
+    script = SimpleNamespace(Agent=Agent, __file__="mine.py")
+    args = SimpleNamespace(env_id="pong_v3", **trained)
+    state = {"args": args, "agent": torch.nn.Linear(1, 1).state_dict(), "global_step": 5}
+    cpu = torch.device("cpu")
+    entrant = league.load_entrant(script, None, cpu, Path("run"), Path("file"), state)
+    assert made == [trained] and entrant.step == 5
