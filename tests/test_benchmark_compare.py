@@ -402,8 +402,9 @@ def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
     newer = make_run(folder, "X-v0", 2, [part], ended="20261121-120000")
     crashed = {"start": 0, "episodes": episodes(np.full(1, 9.0), step=1), "last": (2, 1.0)}
     make_run(folder, "X-v0", 3, [crashed])
-    slash = make_run(folder, "ALE/Pong-v5", 1, [part])
-    assert slash.parent.name == "ALE"
+    pong = make_run(folder, "ALE/Pong-v5", 1, [part])
+    (folder / "ALE").mkdir()  # another program keeps the slash of the environment's name
+    pong.rename(folder / "ALE" / pong.name.removeprefix("ALE-"))
     by_env = run_folders.read_other_runs(folder, "Peer", run_folders.RETURN)
     assert by_env.keys() == {"X-v0", "ALE/Pong-v5"}
     assert [(run.seed, run.score) for run in by_env["X-v0"]] == [(1, 1.0), (2, 9.0)]
