@@ -39,8 +39,9 @@ MuJoCo for 500k steps. The edits are in `tests/mutations/`. A score is the mean 
 last 100 episodes, an effect the difference of the means over the seeds, its interval Welch's. One
 in twenty intervals leaves out 0 by chance. A dash: training would show nothing, the line says why.
 Runs that diverged ended early and count as they ended. Of HalfCheetah's runs some end near 1,400
-points and some near 3,000, so three seeds show little there. In the picture 100 % is what the
-script with all details learns: its final score less that of its first ten episodes.
+points and some near 3,000, Walker2d's anywhere between, so three seeds show little there. In the
+picture 100 % is what the script with all details learns: its final score less that of its first ten
+episodes.
 
 </details>"""
 

@@ -1,0 +1,94 @@
+"""What benchmark/same_numbers.py tells of scripts that are called CleanRL's."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.in_process import load_program
+
+same_numbers = load_program("same_numbers.py")
+PPO = Path(__file__).resolve().parents[1] / "ppo"
+OURS = (PPO / "ppo.py").read_text()
+# As CleanRL's script draws actions and minibatches.
+DRAWN_OTHERWISE = {
+    "        gumbel = -torch.empty_like(logits).exponential_().log()\n": "",
+    "(logits if greedy else logits + gumbel).argmax(-1)": (
+        "torch.distributions.Categorical(logits=logits).sample()"
+    ),
+    "shuffled = torch.randperm(args.batch_size, device=device)": (
+        "order = np.arange(args.batch_size)\n"
+        "            np.random.shuffle(order)\n"
+        "            shuffled = torch.from_numpy(order)"
+    ),
+}
+
+
+def edited(source: str, edits: dict[str, str]) -> str:
+    for old, new in edits.items():
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    return source
+
+
+def compare(clone: Path, peer: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program, as its processes have to find it, on a clone whose ppo.py is this text."""
+    (clone / "cleanrl").mkdir()
+    (clone / "cleanrl/ppo.py").write_text(peer)
+    command = [sys.executable, BENCHMARK / "same_numbers.py", "ppo.py", "--cleanrl", clone, *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_another_way_to_draw_is_no_difference(tmp_path):
+    peer = edited(same_numbers.comparable(OURS, "ppo.py", undo=True), DRAWN_OTHERWISE)
+    done = compare(tmp_path, peer, "--iterations", "3", "--env-id", "Acrobot-v1")
+    assert done.returncode == 0, done.stderr
+    _header, *rows, verdict = done.stdout.splitlines()
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    assert verdict == "ppo.py, 9,476 weights: the same numbers for 3 of 3 iterations"
+
+
+def test_another_learning_rate_is_told(tmp_path):
+    """From the second iteration on: the rate of the first one is the same."""
+    other = {"1 - (iteration - 1) /": "1 - 1.001 * (iteration - 1) /"}
+    peer = edited(same_numbers.comparable(OURS, "ppo.py", undo=True), other)
+    done = compare(tmp_path, peer, "--iterations", "2")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "ppo.py, 9,155 weights: other numbers"
+
+
+def test_a_program_that_ends_early_shows_why(tmp_path):
+    done = compare(tmp_path, "raise SystemExit('no such game')", "--iterations", "2")
+    assert done.returncode == 1
+    assert "no such game" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("cleanrl/ppo.py ended before iteration 2")
+
+
+@pytest.mark.parametrize("script", same_numbers.UNDONE)
+def test_everything_that_differs_on_purpose_is_undone(script):
+    source = (PPO / script).read_text()
+    undone = same_numbers.comparable(source, script, undo=True)
+    ast.parse(undone)
+    assert "float32" not in undone.split("# ====== plumbing")[0]
+    forgets = same_numbers.LSTM_FORGETS[1]
+    assert (forgets in undone) == (script == "ppo_atari_lstm.py")
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    {
+        "another script": (["ppo_gymnax.py"], "there is no comparison of ppo_gymnax.py; there are"),
+        "no clone": (["ppo.py"], "there is no "),
+        "one iteration": (["ppo.py", "--iterations", "1"], "--iterations starts at 2"),
+    }.values(),
+)
+def test_bad_input(tmp_path, words, reason):
+    if "--iterations" in words:
+        (tmp_path / "cleanrl").mkdir()
+        (tmp_path / "cleanrl/ppo.py").touch()
+    done = run_program("same_numbers.py", *words, "--cleanrl", str(tmp_path))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {reason}")
