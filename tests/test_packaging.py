@@ -36,7 +36,8 @@ OTHERS |= {
     path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
 }
 OTHERS |= {"tools/figures.py": ("benchmark",)}
-OTHERS["benchmark/same_numbers.py"] = ("atari", "dm_control", "envpool", "mujoco")  # runs scripts of ppo/
+# It runs scripts of ppo/.
+OTHERS["benchmark/same_numbers.py"] = ("atari", "dm_control", "envpool", "mujoco")
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
