@@ -6,14 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program
 
 same_numbers = load_program("same_numbers.py")
 PPO = Path(__file__).resolve().parents[1] / "ppo"
 OURS = (PPO / "ppo.py").read_text()
-# As CleanRL's script draws actions and minibatches.
+# As CleanRL's script draws actions and minibatches, and something more before the training.
 DRAWN_OTHERWISE = {
+    "        self.critic = mlp(": "        torch.rand(3)\n        self.critic = mlp(",
     "        gumbel = -torch.empty_like(logits).exponential_().log()\n": "",
     "(logits if greedy else logits + gumbel).argmax(-1)": (
         "torch.distributions.Categorical(logits=logits).sample()"
@@ -48,6 +50,23 @@ def test_another_way_to_draw_is_no_difference(tmp_path):
     _header, *rows, verdict = done.stdout.splitlines()
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
     assert verdict == "ppo.py, 9,476 weights: the same numbers for 3 of 3 iterations"
+
+
+def test_weights_come_in_one_order(monkeypatch):
+    """Critic and actor or actor and critic, a row or a matrix of one row."""
+    critic, actor, row = torch.ones(1, 3), torch.zeros(2, 3), torch.full((2,), 2.0)
+    for name, value in {"history": [], "seed": 1}.items():
+        monkeypatch.setattr(same_numbers.Recorder, name, value, raising=False)
+    same_numbers.Recorder([critic, actor, row])
+    same_numbers.Recorder([actor, row[None], critic])
+    one, other = same_numbers.Recorder.history
+    assert one.tolist() == other.tolist() == [2, 2, 0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_first_weights_do_not_depend_on_what_was_drawn_before():
+    weights = [same_numbers.orthogonal(torch.empty(3, 4), gain) for gain in (1.0, 1.0, 2.0)]
+    assert torch.equal(weights[0], weights[1])
+    assert torch.allclose(2 * weights[0], weights[2])
 
 
 def test_another_learning_rate_is_told(tmp_path):
