@@ -24,8 +24,9 @@ interpreter is given.
 With --until it is the time from the start of the process, imports and compiling included, until the
 mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,
 and each has the hyperparameters and number of steps that it comes with; SB3, which comes without
-steps, has the script's. Exit codes: 0 done, 1 one of them failed, 2 bad input, 130 and 143 when
-stopped by Ctrl-C or SIGTERM.
+steps, has the script's. --at-once runs those of a round side by side, each on --threads cores of
+its own: for tasks that take hours. Exit codes: 0 done, 1 one of them failed, 2 bad input, 130 and
+143 when stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
@@ -43,6 +44,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -71,6 +73,8 @@ class Args:
     env_id: str | None = None  # environment of all; by default one that the script is known for
     steps: int | None = None  # of each run: 200,000 environment steps, with --until its own default
     until: float | None = None  # measure the time until this mean return of 100 episodes
+    at_once: bool = False  # with --until: a round's runs side by side, each on cores of its own
+    plain: bool = False  # leave out the script with --compile and with --bf16
     rounds: int = 5  # how often each is run
     threads: int = 1  # CPU threads of each
     cuda: bool = False  # train on the GPU
@@ -239,7 +243,7 @@ def our_contenders(args: Args) -> list[Contender]:
     if args.cuda:
         flags += ["--device", "cuda"]  # and not the CPU if there is none
     listed = []
-    for variant in variants(script):
+    for variant in [[]] if args.plain else variants(script):
         name = " ".join([args.script, *variant])
         listed.append(Contender(name, [*start, str(script), *flags, *variant], OUR_SPEED))
     return listed
@@ -414,6 +418,51 @@ def measure(contender: Contender, folder: str, threads: int, cuda: bool = False)
         give_up(contender, failure)
 
 
+def timed(contender: Contender, args: Args, seed: int) -> Race:
+    """Run the contender once until its score, and print the result. Raises Failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = race(contender, folder, args, seed)
+    print(f"seed {seed} of {args.rounds}: {contender.name:36} {one}", flush=True)
+    return one
+
+
+def race_in_turn(listed: list[Contender], args: Args, seed: int) -> list[Race]:
+    """Run the contenders one after the other until their score; exit code 1 if one fails."""
+    races = []
+    for contender in listed:
+        try:
+            races.append(timed(contender, args, seed))
+        except Failed as failure:
+            give_up(contender, failure)
+    return races
+
+
+def race_at_once(listed: list[Contender], args: Args, seed: int) -> list[Race]:
+    """Run the contenders side by side until their score; exit code 1 if one fails.
+
+    Each has args.threads cores to itself; main has made sure that there are as many.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+
+    def start(number: int) -> Race:
+        own = cores[number * args.threads : (number + 1) * args.threads]
+        os.sched_setaffinity(0, own)  # of this thread and of what it starts
+        return timed(listed[number], args, seed)
+
+    with ThreadPoolExecutor(len(listed)) as pool:
+        futures = [pool.submit(start, number) for number in range(len(listed))]
+        try:
+            ended = wait(futures, return_when=FIRST_EXCEPTION).done
+        finally:  # where one has failed, or the user has stopped this program, others still run
+            while wait(futures, timeout=POLL).not_done:
+                for group in list(RUNNING):
+                    signal_group(group, signal.SIGKILL)
+    for contender, future in zip(listed, futures, strict=True):
+        if future in ended and isinstance(failure := future.exception(), Failed):
+            give_up(contender, failure)
+    return [future.result() for future in futures]
+
+
 class Spread(NamedTuple):
     """Median and range of several rounds."""
 
@@ -571,7 +620,8 @@ def note(args: Args) -> str:
     if args.cuda:
         machine += " and a GPU"
     rounds = f"{args.rounds} round{'s' if args.rounds > 1 else ''}"
-    how = f"{rounds} in turn on {machine}, threads: {args.threads}"
+    order = "side by side" if args.at_once else "in turn"
+    how = f"{rounds} {order} on {machine}, threads: {args.threads}"
     steps = "default number of" if args.total_timesteps is None else f"{args.total_timesteps:,}"
     what = f"{args.environment or 'Default environment'}, {steps} steps, {how}"
     if args.until is None:
@@ -608,24 +658,30 @@ def compare_speeds(args: Args, listed: list[Contender], own: int) -> str:
 
 
 def compare_races(args: Args, listed: list[Contender], own: int) -> str:
-    """Trains all contenders in turn until the score; writes the table and returns it."""
+    """Trains all contenders until the score; writes the table and returns it."""
     assert args.until is not None
     task, score = args.environment or args.script, args.until
     results: dict[str, list[Race]] = {contender.name: [] for contender in listed}
     shown = ""
+    race_all = race_at_once if args.at_once else race_in_turn
     for seed in range(1, args.rounds + 1):
-        for contender in listed:
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    one = race(contender, folder, args, seed)
-                except Failed as failure:
-                    give_up(contender, failure)
+        for contender, one in zip(listed, race_all(listed, args, seed), strict=True):
             results[contender.name].append(one)
-            print(f"seed {seed} of {args.rounds}: {contender.name:36} {one}", flush=True)
         # After each round: these take long.
         shown = race_table(results, own)
         write_results(args, shown, lambda path: write_races(results, task, score, path))
     return shown
+
+
+def check_cores(needed: int, args: Args) -> None:
+    """End the program unless --at-once is possible: on Linux, with cores for all."""
+    if args.until is None:
+        fail("--at-once goes with --until: speeds are measured in turn")
+    if not hasattr(os, "sched_setaffinity"):
+        fail("--at-once needs Linux, which gives each run cores of its own")
+    free = len(os.sched_getaffinity(0))
+    if needed > free:
+        fail(f"--at-once needs {needed} cores, and there are {free}: try --plain or without it")
 
 
 def main() -> int:
@@ -636,7 +692,9 @@ def main() -> int:
     if args.out is not None and not args.out.absolute().parent.is_dir():
         fail(f"--out: there is no folder {args.out.parent}")
     listed = contenders(args)
-    own = len(variants(PPO / args.script))
+    own = len(our_contenders(args))
+    if args.at_once:
+        check_cores(len(listed) * args.threads, args)
     compare = compare_speeds if args.until is None else compare_races
     signal.signal(signal.SIGINT, interrupted)
     signal.signal(signal.SIGTERM, interrupted)

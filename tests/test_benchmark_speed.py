@@ -196,7 +196,7 @@ def test_the_recorded_command_has_all_that_was_given_but_no_paths(given, recorde
 def test_the_recorded_command_knows_every_field():
     """Each of them by a value that is not its default; all but paths come back."""
     given = {"script": "ppo_atari.py", "env_id": "A v0", "steps": 9000, "rounds": 7, "threads": 3}
-    given |= {"cuda": True, "sb3": False, "until": 18.0}
+    given |= {"cuda": True, "sb3": False, "until": 18.0, "at_once": True, "plain": True}
     paths = {field.name for field in dataclasses.fields(speed.Args)} - given.keys()
     args = speed.Args(**given, **dict.fromkeys(paths, Path("/somewhere")))
     words = shlex.split(speed.command_of(args))
@@ -214,6 +214,8 @@ def test_the_recorded_command_knows_every_field():
         (("--script", "nothing.py"), "there is no "),
         (("--cleanrl", "nowhere"), "there is no "),
         (("--ppo-python", "no-such-python"), "there is no interpreter no-such-python"),
+        (("--at-once",), "--at-once goes with --until"),
+        (("--at-once", "--until", "475", "--threads", "999"), "--at-once needs "),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, message):
@@ -223,15 +225,16 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("race", [(), ("--until", "475", "--at-once")], ids=["speeds", "at once"])
 @pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_comparison_that_is_stopped_ends_with_what_it_runs(signum, exit_code, tmp_path):
+def test_a_comparison_that_is_stopped_ends_with_what_it_runs(signum, exit_code, race, tmp_path):
     """A script that only waits, in a session of its own."""
     script, note = tmp_path / "waits.py", tmp_path / "pid"
     script.write_text(f'''import os, pathlib, time
 pathlib.Path("{note}").write_text(f"{{os.getpid()}}")
 time.sleep(60)
 ''')
-    flags = ["--script", str(script), "--ppo-python", sys.executable]
+    flags = ["--script", str(script), "--ppo-python", sys.executable, *race]
     process = subprocess.Popen(
         [sys.executable, str(BENCHMARK / "speed.py"), *flags],
         stdout=subprocess.PIPE,
@@ -348,6 +351,28 @@ def test_a_run_that_ends_without_its_score(tmp_path):
         speed.race(racer("exit(3)"), str(tmp_path), speed.Args(until=7.5), 2)
 
 
+def test_at_once_each_has_cores_of_its_own(capsys):
+    cores = sorted(os.sched_getaffinity(0))
+    program = RACE.replace("SECONDS", "60").replace('"--seed", "2"', '"--seed", "1"')
+    program = f"import os; assert os.sched_getaffinity(0) == {{CORE}}\n{program}"
+    listed = [racer(program.replace("CORE", str(core))) for core in cores]
+    args = speed.Args(until=7.0, rounds=1)
+    assert all(one.reached for one in speed.race_at_once(listed, args, 1))
+    assert capsys.readouterr().out.count("seed 1 of 1: x ") == len(cores)
+    assert sorted(os.sched_getaffinity(0)) == cores, "for what comes later all are there again"
+
+
+def test_at_once_the_others_end_with_one_that_fails(capsys):
+    started = time.monotonic()
+    waits = "import time; time.sleep(60)"
+    programs = [waits] * len(os.sched_getaffinity(0))
+    programs[-1] = "print('why'); exit(3)"
+    with pytest.raises(SystemExit) as ended:
+        speed.race_at_once([racer(one) for one in programs], speed.Args(until=7.0), 1)
+    assert ended.value.code == 1 and capsys.readouterr().err == "why\n\nx failed, exit code 3\n"
+    assert time.monotonic() - started < 30 and not speed.RUNNING
+
+
 def races(*rounds: tuple[float, float, int, bool]) -> list[Any]:
     return [speed.Race(seed, *one) for seed, one in enumerate(rounds, start=1)]
 
@@ -379,6 +404,7 @@ def test_until_a_score_all_have_their_own_defaults(tmp_path):
     *others, sb3 = [contender.command for contender in listed]
     assert all("--total-timesteps" not in command for command in others)
     assert sb3[sb3.index("--steps") + 1] == str(load_script("ppo.py").Args().total_timesteps)
+    assert len(speed.our_contenders(speed.Args(until=475.0, plain=True))) == 1
     assert "--script" not in sb3 and sb3[sb3.index("--runs-dir") + 1] == "runs"
 
 
