@@ -4,8 +4,8 @@
 # chooses one of the two; flags go to the runner, see docs/benchmarks.md:
 #   benchmark/ablation.sh --workers 4
 #   benchmark/ablation.sh ppo --env-ids CartPole-v1 --details core-3 core-7
-# Flags are those of benchmark/ppo.sh and benchmark/ppo_continuous_action.sh. LunarLander has shorter
-# runs than in benchmark/presets.sh.
+# Flags are those of benchmark/ppo.sh and benchmark/ppo_continuous_action.sh. LunarLander has flags of
+# its own, not those of its preset.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

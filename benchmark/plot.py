@@ -60,8 +60,9 @@ POINTS = 200  # of a curve
 PANELS_A_ROW = 4
 PUBLISHED = Path(__file__).with_name("published.csv")
 CLEANRLS_PAGE = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
+CLEANRLS_TABLES = "[docs/benchmark](https://github.com/vwxyzjn/cleanrl/tree/master/docs/benchmark)"
 PUBLISHED_IN = {  # by source
-    "CleanRL": CLEANRLS_PAGE,
+    "CleanRL": f"{CLEANRLS_PAGE} and {CLEANRLS_TABLES}, the newer where both have one",
     "openai/baselines": CLEANRLS_PAGE,
     "gymnax-blines": "[checkpoints of one seed](https://github.com/RobertTLange/gymnax-blines)",
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_atari_envpool_xla_jax.py with its plots; run it again to go on where it stopped.
 # Flags go to the runner, see docs/benchmarks.md: --env-ids Pong-v5. The 57 games are those of the
-# published scores; 10M steps of one take hours without a GPU.
+# published scores; 10M steps of one take a day or more without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

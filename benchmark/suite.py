@@ -155,7 +155,7 @@ def published_mean(found: list[Standing]) -> float:
 
 
 def published_label(found: list[Standing]) -> str:
-    """CleanRL, published, after 8M steps."""
+    """CleanRL, published, after 1M steps."""
     scores = [one.published for one in found if one.published]
     sources = dict.fromkeys(score.source for score in scores)
     steps = dict.fromkeys(short_number(score.total_timesteps) for score in scores)

@@ -52,9 +52,9 @@ def test_writes_picture_points_scores_and_table(runs_dir, tmp_path):
     said, _, after = table.read_text().partition("\n\n")
     assert said == (
         "Mean return over 2 environments after 2k steps: 180 (95 %: 150 to 210). CleanRL, "
-        "published, after 8M steps: 184. Ours is higher in 1 of 2."
+        "published, after 1M steps: 184. Ours is higher in 1 of 2."
     )
-    assert f"| {WALKER} | 250.00 ± 70.71 (2 seeds) | 125.92 ± 10.01 (after 8M steps) |" in after
+    assert f"| {WALKER} | 250.00 ± 70.71 (2 seeds) | 125.92 ± 10.01 (after 1M steps) |" in after
 
 
 def test_interval_draws_seeds_again_within_each_environment(runs_dir):

@@ -53,8 +53,8 @@ def test_rows_computed_by_hand(root: Path):
 | Acrobot-v1 | not run | -86.36 ± 1.32 |  |  | 1k |  |  |"""
     assert section(text, "ppo.py") == rows
     assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
-    assert "has published 4 scores of its versions of these scripts. We have run 1 to the" in text
-    assert "to the end, 1 in part, and 2 not yet." in text
+    assert "Listed are 4 scores that CleanRL has published of its scripts." in text
+    assert "We have run 1 to the end, 1 in part, and 2 not yet." in text
 
 
 def test_partial_runs_tell_both_numbers_of_steps(root: Path):

@@ -35,9 +35,10 @@ NUMBERS = """\
 Differences of the final score with their 95 % interval; bold where 0 is not in it."""
 MEASURED = """\
 `benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
-MuJoCo for 500k steps. The edits are in `tests/mutations/`. A score is the mean return of a run's
-last 100 episodes, an effect the difference of the means over the seeds, its interval Welch's. One
-in twenty intervals leaves out 0 by chance. A dash: training would show nothing, the line says why.
+MuJoCo for 500k steps, on LunarLander for 1M with flags of its own. The edits are in
+`tests/mutations/`. A score is the mean return of a run's last 100 episodes, an effect the
+difference of the means over the seeds, its interval Welch's. One in twenty intervals leaves out 0
+by chance. A dash: training would show nothing, the line says why.
 Runs that diverged ended early and count as they ended. Of HalfCheetah's runs some end near 1,400
 points and some near 3,000, Walker2d's anywhere between, so three seeds show little there. In the
 picture 100 % is what the script with all details learns: its final score less that of its first ten

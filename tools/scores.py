@@ -29,7 +29,8 @@ after 2M steps and the published runs after 10M: those scores do not compare. Mi
 run, often with other programs on the machine. Curves, flags and versions are on the page of each
 script; flags that solve some more environments are [presets](presets.md).
 
-Published scores: [CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/),
+Published scores: [CleanRL's page](https://docs.cleanrl.dev/rl-algorithms/ppo/) or its
+[newer tables](https://github.com/vwxyzjn/cleanrl/tree/master/docs/benchmark), where there are some;
 [gymnax-blines](https://github.com/RobertTLange/gymnax-blines)."""
 
 
@@ -231,7 +232,7 @@ def summary(rows: list[Row]) -> str:
     part = sum(bool(row.runs) for row in theirs) - whole
     open_ones = len(theirs) - whole - part
     counts = f"We have run {whole} to the end, {part} in part, and {open_ones} not yet."
-    return f"CleanRL has published {len(theirs)} scores of its versions of these scripts. {counts}"
+    return f"Listed are {len(theirs)} scores that CleanRL has published of its scripts. {counts}"
 
 
 def page(root: Path, scripts: list[str]) -> str:
