@@ -65,6 +65,11 @@ GRACE = 35  # seconds from SIGTERM to SIGKILL; torchrun gives its own processes 
 RUNNING: set[int] = set()  # process groups of the commands that run
 # What stands for a path in the command of a table; the other paths are interpreters.
 PLACEHOLDERS = {"cleanrl": "CLONE", "leanrl": "CLONE", "out": "FILE"}
+MEANINGS = {
+    "CLONE": "folder of the repository",
+    "ITS_PYTHON": "interpreter with its packages",
+    "FILE": "of this table",
+}
 
 
 @dataclass
@@ -183,7 +188,7 @@ class Race:
     def __str__(self) -> str:
         """What a table says of it."""
         reached = "" if self.reached else "not reached: "
-        work = f"{self.processor:,.0f} s of the processor"
+        work = f"processor {self.processor:,.0f} s"
         return f"{reached}{self.seconds:,.0f} s ({work}), {self.steps / 1000:,.0f}k steps"
 
 
@@ -564,7 +569,7 @@ def race_table(results: dict[str, list[Race]], own: int) -> str:
     """
     first = next(iter(results))
     columns = [f"seed {one.seed}" for one in results[first]]
-    columns += [f"as long as {first}", "of the processor"]
+    columns += [f"time, {first} = 1", "processor time"]
     lines = [f"|  | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for number, (name, races) in enumerate(results.items()):
         cells = [name, *map(str, races)]
@@ -628,7 +633,10 @@ def note(args: Args) -> str:
         what += "; median (lowest to highest)"
     else:
         what += f"; until the mean return of 100 episodes was {args.until:g}"
-    return f"{what}. Command: `{command_of(args)}`."
+    command = command_of(args)
+    meanings = [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in command]
+    explained = f" ({', '.join(meanings)})" if meanings else ""
+    return f"{what}. Command: `{command}`{explained}."
 
 
 def write_results(args: Args, shown: str, write_csv: Callable[[Path], None]) -> None:

@@ -125,6 +125,8 @@ def test_the_note_names_the_processor(monkeypatch):
     assert "in turn on 2 CPU cores (Model 7) and a GPU," in speed.note(speed.Args(cuda=True))
     monkeypatch.setattr(speed, "processor", str)
     assert "in turn on 2 CPU cores, threads" in speed.note(speed.Args())
+    cloned = speed.note(speed.Args(cleanrl=Path("/a")))
+    assert cloned.endswith("--cleanrl CLONE` (CLONE: folder of the repository).")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -190,7 +192,7 @@ def test_ratios_are_formed_within_a_round():
 def test_the_recorded_command_has_all_that_was_given_but_no_paths(given, recorded):
     args = tyro.cli(speed.Args, args=given.split())
     command = " ".join(["uv run benchmark/speed.py", *recorded.split()])
-    assert f"Command: `{command}`." in speed.note(args)
+    assert f"Command: `{command}`" in speed.note(args)
 
 
 def test_the_recorded_command_knows_every_field():
@@ -385,8 +387,8 @@ def test_the_table_of_times_until_a_score(tmp_path):
         "Peer": races((20, 20, 110_000, True), (80, 30, 500_000, False), (1, 1, 1000, True)),
     }
     header, _, ours, compiled, peer = speed.race_table(results, 2).splitlines()
-    assert header == "|  | seed 1 | seed 2 | seed 3 | as long as ppo.py | of the processor |"
-    assert ours.endswith("| not reached: 30 s (9 s of the processor), 500k steps |  |  |")
+    assert header == "|  | seed 1 | seed 2 | seed 3 | time, ppo.py = 1 | processor time |"
+    assert ours.endswith("| not reached: 30 s (processor 9 s), 500k steps |  |  |")
     assert compiled.endswith(" 1k steps |  |  |")
     assert peer.endswith("| at least 3.00 times | at least 5.00 times |")
     speed.write_races(results, "CartPole-v1", 475.0, tmp_path / "races.csv")
