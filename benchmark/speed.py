@@ -21,12 +21,12 @@ clones of their repositories, left out if not given; SB3 is run by speed_sb3.py,
 that it has a counterpart of. uv runs each of them with the versions in requirements/, unless an
 interpreter is given.
 
-With --until it is the time from the start of the process, imports and compiling included, until the
-mean return of the last 100 episodes reaches a score, or the training its end. Round n has seed n,
-and each has the hyperparameters and number of steps that it comes with; SB3, which comes without
-steps, has the script's. --at-once runs those of a round side by side, each on --threads cores of
-its own: for tasks that take hours. Exit codes: 0 done, 1 one of them failed, 2 bad input, 130 and
-143 when stopped by Ctrl-C or SIGTERM.
+With --until it is the time from the start of the process, imports and compiling included, packages
+installed before, until the mean return of the last 100 episodes reaches a score, or the training
+its end. Round n has seed n, and each has the hyperparameters and number of steps that it comes
+with; SB3, which comes without steps, has the script's. --at-once runs those of a round side by
+side, each on --threads cores of its own: for tasks that take hours. Exit codes: 0 done, 1 one of
+them failed, 2 bad input, 130 and 143 when stopped by Ctrl-C or SIGTERM.
 """
 
 import contextlib
@@ -423,6 +423,13 @@ def measure(contender: Contender, folder: str, threads: int, cuda: bool = False)
         give_up(contender, failure)
 
 
+def install(contender: Contender, args: Args) -> None:
+    """Lets uv install what a contender needs, if it is uv that runs it: no part of its time."""
+    if contender.command[0] == "uv":
+        variables = variables_of(contender, args.threads, args.cuda)
+        run_command([*contender.command, "--help"], HERE, variables)
+
+
 def timed(contender: Contender, args: Args, seed: int) -> Race:
     """Run the contender once until its score, and print the result. Raises Failed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -550,16 +557,16 @@ def read_summary(path: Path) -> Cells:
 
 
 def times_as_long(ours: list[Race], theirs: list[Race], clock: str) -> str:
-    """How many times as long they take, median of the rounds that ours ended at the score.
+    """How many times as long they take: median and range of the rounds that ours got there in.
 
-    clock: the field of Race that counts. It is a lower bound where they never reached the score.
+    clock: the field of Race that counts. Lower bounds if they did not reach the score each time.
     """
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.reached]
     if not pairs:
         return ""
-    median = statistics.median(getattr(b, clock) / getattr(a, clock) for a, b in pairs)
+    ratios = spread([getattr(b, clock) / getattr(a, clock) for a, b in pairs])
     bound = "" if all(b.reached for _, b in pairs) else "at least "
-    return f"{bound}{median:.2f} times"
+    return f"{bound}{ratios.text(digits=2)} times"
 
 
 def race_table(results: dict[str, list[Race]], own: int) -> str:
@@ -672,6 +679,8 @@ def compare_races(args: Args, listed: list[Contender], own: int) -> str:
     results: dict[str, list[Race]] = {contender.name: [] for contender in listed}
     shown = ""
     race_all = race_at_once if args.at_once else race_in_turn
+    for contender in listed:
+        install(contender, args)
     for seed in range(1, args.rounds + 1):
         for contender, one in zip(listed, race_all(listed, args, seed), strict=True):
             results[contender.name].append(one)
