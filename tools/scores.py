@@ -27,8 +27,8 @@ A score is the mean return of a run's last 100 training episodes, for `ppo_petti
 their mean length: mean ± standard deviation over the seeds. Where it says *2M of 10M* ours ended
 after 2M steps and the published runs after 10M: those scores do not compare. Minutes are of one
 run, often with other programs on the machine. Curves, flags, versions and the hash of the file that
-was run are on the page of each script; [`benchmark/rerun.py`](benchmarks.md#check-a-number) runs a row again with
-the file of today. Flags that solve some more environments are [presets](presets.md).
+was run are on the page of each script; [`benchmark/rerun.py`](benchmarks.md#check-a-number) runs a
+row again with the file of today. Flags that solve some more environments are [presets](presets.md).
 
 Published scores: [CleanRL's page](https://docs.cleanrl.dev/rl-algorithms/ppo/) or its
 [newer tables](https://github.com/vwxyzjn/cleanrl/tree/master/docs/benchmark), where there are some;
