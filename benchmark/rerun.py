@@ -8,20 +8,25 @@
 
     uv run benchmark/rerun.py ppo/CartPole-v1
     uv run benchmark/rerun.py ppo/Acrobot-v1 --num-seeds 5 --start-seed 11 --workers 2
+    uv run benchmark/rerun.py presets/ppo/LunarLander-v3
 
 A row is <file>/<environment>: the runs of an environment in docs/results/<file>_scores.csv, which
 also says with which flags they were made. The script is today's, with these flags and, if nothing
-else is said, these seeds. The scores agree if Student's t-test with pooled variance does not tell
-them apart at 5 %: runs of the same program have the same spread. Less than 1 % of the score is no
-difference, for environments in which all runs end alike.
+else is said, these seeds. A run with a published seed is the same run again: its score should be
+the published one, digit for digit. Where it is not, the means agree if they differ by at most twice
+the spread of the published seeds; that is no test. With other seeds the scores agree if Student's
+t-test with pooled variance does not tell them apart at 5 %: runs of the same program have the same
+spread. Less than 1 % of the score is no difference, for environments in which all runs end alike.
 Exit codes: 0 they agree, 1 they do not or a run failed, 2 bad input, 130 and 143 when stopped.
 """
 
 import csv
+import difflib
 import hashlib
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +38,8 @@ from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = 0.01  # of the published score: less is no difference
+SPREADS = 2  # standard deviations that means of the same seeds may differ by
+NAMES = 6  # of rows that are shown in place of one that there is not
 
 
 @dataclass
@@ -50,14 +57,14 @@ class Args:
 
 @dataclass(frozen=True)
 class Row:
-    """What was published of an environment. seeds, scores: one for each run."""
+    """What was published of an environment."""
 
     env_id: str
     script: str
     made: Provenance
     steps: int  # of the longest run
-    seeds: list[int]
-    scores: np.ndarray
+    scores: dict[int, float]  # by seed
+    digits: dict[int, str]  # the scores as they are printed
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,7 @@ class Verdict:
 
     difference: float  # of their mean scores, ours less the published ones
     limit: float  # up to which they agree
+    limit_is: str  # where the limit is from
 
     @property
     def agrees(self) -> bool:
@@ -74,23 +82,33 @@ class Verdict:
 
 
 def all_rows(results: Path) -> dict[str, list[dict[str, str]]]:
-    """The lines of all files of scores by the name of their row."""
+    """The lines of all files of scores, also in folders of `results`, by the name of their row."""
     found: dict[str, list[dict[str, str]]] = {}
-    for path in sorted(results.glob("*_scores.csv")):
+    for path in sorted(results.rglob("*_scores.csv")):
+        table = path.relative_to(results).as_posix().removesuffix("_scores.csv")
         with open(path, newline="") as file:
             for line in csv.DictReader(file):
-                row = f"{path.name.removesuffix('_scores.csv')}/{line.get('env_id')}"
-                found.setdefault(row, []).append(line)
+                found.setdefault(f"{table}/{line.get('env_id')}", []).append(line)
     return found
+
+
+def is_recorded(lines: list[dict[str, str]]) -> bool:
+    """Whether the lines of a row say how its runs were made."""
+    return all(line.get("script") and line.get("versions") for line in lines)
 
 
 def read_row(results: Path, name: str) -> Row:
     """A published row; fails if there is none, or if it does not say how it was made."""
     rows = all_rows(results)
     if name not in rows:
-        fail(f"{name} is no row in {results}; there are {', '.join(rows) or 'none'}")
+        recorded = [row for row, lines in rows.items() if is_recorded(lines)]
+        nearest = difflib.get_close_matches(name, recorded, NAMES, cutoff=0)
+        fail(
+            f"{name} is no row in {results}; the nearest: {', '.join(nearest) or 'none'}; "
+            "all are in its *_scores.csv, where the column script is filled in"
+        )
     lines = rows[name]
-    if not all(lines[0].get(column) for column in ("script", "versions")):
+    if not is_recorded(lines):
         fail(f"{name}: how it was made is not recorded")
     ways = {(line["script"], line["flags"], line["processes"]) for line in lines}
     if len(ways) > 1:
@@ -108,8 +126,8 @@ def read_row(results: Path, name: str) -> Row:
                 hardware=first["hardware"],
             ),
             steps=max(int(line["steps"]) for line in lines),
-            seeds=[int(line["seed"]) for line in lines],
-            scores=np.array([float(line["score"]) for line in lines]),
+            scores={int(line["seed"]): float(line["score"]) for line in lines},
+            digits={int(line["seed"]): line["score"] for line in lines},
         )
     except ValueError as error:
         fail(f"{name}: {error}")
@@ -143,33 +161,71 @@ def runner_command(args: Args, row: Row, runs_dir: Path) -> list[str]:
     return [*command, "--dry-run"] if args.dry_run else command
 
 
+def judge_again(row: Row, ours: dict[int, float]) -> Verdict:
+    """Our scores by seed beside the published ones of these seeds; no test."""
+    published = np.mean([row.scores[seed] for seed in ours])
+    difference = np.mean(list(ours.values())) - published
+    limit = SMALL * abs(published)
+    limit_is = "1 % of the score, as one published seed has no spread"
+    if len(row.scores) > 1:
+        limit = max(SPREADS * np.std(list(row.scores.values()), ddof=1), limit)
+        limit_is = "twice the spread of the published seeds, or 1 % of the score"
+    return Verdict(float(difference), float(limit), limit_is)
+
+
 def judge(published: np.ndarray, ours: np.ndarray) -> Verdict:
     """Student's t-test with pooled variance, of (published runs,) and (our runs,) scores.
 
-    Of one run nothing is known but through the others, so that there must be three in all.
+    For runs of other seeds: those of the same ones are no other samples. Of one run nothing is
+    known but through the others, so that there must be three in all.
     """
     counts = np.array([len(published), len(ours)])
     df = counts.sum() - 2
     squares = sum(((scores - scores.mean()) ** 2).sum() for scores in (published, ours))
     error = np.sqrt(squares / df * (1 / counts).sum())
     limit = max(stats.t.ppf(0.975, df) * error, SMALL * abs(published.mean()))
-    return Verdict(float(ours.mean() - published.mean()), float(limit))
+    difference = float(ours.mean() - published.mean())
+    return Verdict(difference, float(limit), "Student's t at 95 %, or 1 % of the score")
 
 
-def describe(scores: np.ndarray) -> str:
+def describe(scores: Iterable[float]) -> str:
     """'500.00 ± 0.00 (3 seeds)'."""
-    return f"{mean_and_std(scores)} ({seeds(len(scores))})"
+    numbers = list(scores)
+    return f"{mean_and_std(numbers)} ({seeds(len(numbers))})"
 
 
-def sentence(name: str, row: Row, ours: np.ndarray) -> str:
+def sentence(name: str, published: Iterable[float], ours: Iterable[float], verdict: Verdict) -> str:
     """The answer."""
-    verdict = judge(row.scores, ours)
     agrees = "agrees" if verdict.agrees else "does not agree"
     return (
-        f"{name} {agrees}: {describe(row.scores)} published, {describe(ours)} now; the difference "
-        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} (Student's t at 95 %, "
-        "or 1 % of the score)."
+        f"{name} {agrees}: {describe(published)} published, {describe(ours)} now; the difference "
+        f"is {verdict.difference:+.2f} and may be up to {verdict.limit:.2f} ({verdict.limit_is})."
     )
+
+
+def tell_again(name: str, row: Row, ours: dict[int, float]) -> bool:
+    """Print how published seeds come out again; whether they agree. ours: scores by seed."""
+    same = []
+    for seed, score in ours.items():
+        published = row.digits[seed]
+        decimals = len(published.partition(".")[2])
+        now = f"{score:.{decimals}f}"
+        same.append(now == published)
+        print(f"seed {seed}: {now}, {'as published' if same[-1] else f'published {published}'}")
+    if all(same):
+        print(f"{name} agrees: the same scores.")
+        return True
+    print("The seeds are the same, the scores are not.")
+    verdict = judge_again(row, ours)
+    print(sentence(name, [row.scores[seed] for seed in ours], ours.values(), verdict))
+    return verdict.agrees
+
+
+def tell_others(name: str, row: Row, ours: dict[int, float]) -> bool:
+    """Print how seeds that were not published score; whether they agree. ours: by seed."""
+    verdict = judge(np.array(list(row.scores.values())), np.array(list(ours.values())))
+    print(sentence(f"{name} with other seeds", row.scores.values(), ours.values(), verdict))
+    return verdict.agrees
 
 
 def what_changed(row: Row, run: Run) -> list[str]:
@@ -191,13 +247,14 @@ def what_changed(row: Row, run: Run) -> list[str]:
 def check(args: Args, row: Row) -> None:
     """Fill in the seeds; exit with one line and code 2 if the arguments cannot work."""
     if args.num_seeds is None:
-        args.num_seeds = len(row.seeds)
+        args.num_seeds = len(row.scores)
     if args.start_seed is None:
-        args.start_seed = min(row.seeds)
+        args.start_seed = min(row.scores)
     if args.num_seeds < 1:
         fail(f"--num-seeds must be at least 1, not {args.num_seeds}")
-    if args.num_seeds + len(row.seeds) < 3:
-        fail(f"{args.row}: one published seed and one more tell nothing; try --num-seeds 2")
+    others = set(range(args.start_seed, args.start_seed + args.num_seeds)) - row.scores.keys()
+    if len(others) == len(row.scores) == 1:
+        fail(f"{args.row}: one published seed and one other tell nothing; try one seed more")
     if not (args.scripts / row.script).is_file():
         fail(f"--scripts: there is no {row.script} in {args.scripts}")
 
@@ -220,11 +277,15 @@ def main() -> int:
     runs = [run for run in by_env.get(row.env_id, []) if first <= run.seed < first + count]
     if not runs:
         fail(f"{runs_dir}: no run has a score")
-    ours = np.array([run.score_after(row.steps) for run in runs])
-    print(sentence(args.row, row, ours))
+    ours = {run.seed: run.score_after(row.steps) for run in runs}
+    again = {seed: score for seed, score in ours.items() if seed in row.scores}
+    others = {seed: score for seed, score in ours.items() if seed not in row.scores}
+    agrees = not again or tell_again(args.row, row, again)
+    if others:
+        agrees = tell_others(args.row, row, others) and agrees
     for change in what_changed(row, runs[0]):
         print(change)
-    return 0 if judge(row.scores, ours).agrees else 1
+    return 0 if agrees else 1
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@
 Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The same call again does
 what is left: finished runs are skipped, runs that were cut off are resumed, failed ones repeated.
 Workers share the CPUs, by OMP_NUM_THREADS. With --launcher slurm the runs are jobs of an array, for
-which this program waits. Ctrl-C lets the runs save and stops. When all runs are finished, --plot
-draws them and --then goes on with each environment. A flag that is given twice counts as it was
-given last. Exit codes: 0 when all is done, 1 if a run or what follows failed, 2 for bad input, 130
-after Ctrl-C, 143 after SIGTERM.
+which this program waits. Ctrl-C lets the runs save and stops; so does --minutes with a run that
+takes longer, which then counts as failed. When all runs are finished, --plot draws them and --then
+goes on with each environment. A flag that is given twice counts as it was given last. Exit codes: 0
+when all is done, 1 if a run or what follows failed, 2 for bad input, 130 after Ctrl-C, 143 after
+SIGTERM.
 """
 
 import importlib.util
@@ -54,6 +55,7 @@ DRAWN_WITH = {
     "tensorboard": "tensorboard",
 }
 SUITE_DRAWN_WITH = {**DRAWN_WITH, "rliable": "rliable"}
+GRACE = 120.0  # seconds to save in, for a run whose time is over
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Args:
     num_seeds: int = 3  # runs of each environment
     start_seed: int = 1  # the first seed; the others follow it
     workers: int = 1  # runs at a time
+    minutes: float | None = None  # a run that takes longer is stopped and counts as failed
     runs_dir: Path = Path("runs/benchmark")  # where the run folders and logs/ are kept
     keep_old: bool = False  # keep finished runs of another version of the script, resume others
     plot: Path | None = None  # folder for curves and tables of the finished runs
@@ -146,14 +149,58 @@ def outcome(future: Future[Result]) -> Result:
     return future.result()
 
 
-def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
-    """Run the tasks on this machine, `workers` at a time; returns the exit code."""
+class LocalRuns:
+    """The processes of tasks on this machine, which end by themselves or are told to."""
+
+    def __init__(self, tasks: list[Task], minutes: float | None):
+        self.children = {task: Children() for task in tasks}
+        self.minutes = minutes  # that a run may take; None: any time
+        self.overdue: dict[Task, float] = {}  # when a run was last told to end, by monotonic()
+
+    def end_overdue(self, running: list[Task], since: dict[Task, float]) -> None:
+        """Let the runs save and end whose time is over; kill them if they still run GRACE later.
+
+        since: when a task began, by time.monotonic().
+        """
+        if self.minutes is None:
+            return
+        now = time.monotonic()
+        for task in running:
+            if task in self.overdue:
+                if now - self.overdue[task] > GRACE:
+                    self.overdue[task] = now
+                    self.children[task].stop(signal.SIGINT, kill=True)
+            elif now - since.get(task, now) > 60 * self.minutes:
+                self.overdue[task] = now
+                self.children[task].stop(signal.SIGINT)
+
+    def stop(self, signum: int, kill: bool) -> None:
+        """Pass a signal on to all runs and start no more; kill: end them all at once."""
+        for task, children in self.children.items():
+            if kill or task not in self.overdue:  # a second signal would keep it from saving
+                children.stop(signum, kill)
+
+    def outcome(self, task: Task, future: Future[Result]) -> Result:
+        """How a task ended whose future is done."""
+        result = outcome(future)
+        if task in self.overdue and result.outcome == "stopped":
+            return Result("failed", f"stopped after {self.minutes:g} minutes", result.seconds)
+        return result
+
+
+def run_locally(
+    tasks: list[Task], workers: int, signals: Signals, minutes: float | None = None
+) -> int:
+    """Run the tasks on this machine, `workers` at a time; returns the exit code.
+
+    minutes: after which a run is stopped and counts as failed.
+    """
     progress = Progress(tasks)
-    children = Children()
+    runs = LocalRuns(tasks, minutes)
 
     def started(task: Task) -> Result:
         progress.since[task] = time.monotonic()
-        return run_task(task, children)
+        return run_task(task, runs.children[task])
 
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(started, task): task for task in tasks}
@@ -161,17 +208,19 @@ def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
         while pending:
             finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             for future in finished:
-                progress.report(futures[future], outcome(future))
+                progress.report(futures[future], runs.outcome(futures[future], future))
             if demand := signals.demand():
                 signum = signals.received[0]
                 # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
                 forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
-                children.stop(forwarded, kill=demand == "kill")
+                runs.stop(forwarded, kill=demand == "kill")
                 if demand == "save":
                     progress.say("stopping: the runs save what they have; again to kill them")
                 for future in pending:
                     future.cancel()
-            progress.draw([t for f, t in futures.items() if f in pending and f.running()])
+            running = [t for f, t in futures.items() if f in pending and f.running()]
+            runs.end_overdue(running, progress.since)
+            progress.draw(running)
     return progress.conclude(signals.received)
 
 
@@ -267,6 +316,10 @@ def check(args: Args) -> None:
         fail(f"--start-seed must not be negative, but is {args.start_seed}")
     if args.workers < 1:
         fail(f"--workers must be at least 1, not {args.workers}; to run nothing: --dry-run")
+    if args.minutes is not None and not args.minutes > 0:
+        fail(f"--minutes must be above 0, not {args.minutes:g}")
+    if args.minutes is not None and args.launcher == "slurm":
+        fail("--minutes is for runs on this machine; a job of SLURM has --hours")
     unused = (args.partition, args.gpus, args.cpus, args.hours) != (None, 0, 1, 24.0)
     if args.launcher == "local" and unused:
         fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
@@ -362,7 +415,7 @@ def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
     """Bring the tasks to their end where --launcher says; returns the exit code."""
     if args.launcher == "slurm":
         return run_in_slurm(tasks, args, signals)
-    return run_locally(tasks, args.workers, signals)
+    return run_locally(tasks, args.workers, signals, args.minutes)
 
 
 def main() -> int:

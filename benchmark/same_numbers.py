@@ -32,8 +32,12 @@ control neither normalizes: CleanRL leaves that to its environments.
 They compute in double precision, so that a difference in the algorithm, which shows in the first
 digits, cannot be taken for one of rounding, which shows in the sixteenth. Where states are
 continuous, rounding grows with every iteration, until after some of them an episode is another one.
+Therefore the first two iterations have to agree, and later a difference must not come at once: from
+below 1e-12 to above 1e-6 in one iteration is a fault. One that grows more slowly is not judged. In
+HalfCheetah-v4 rounding itself grows as fast: there the answer is always that of other numbers.
 
-Exit codes: 0 the same numbers, 1 others or a program that failed, 2 bad input.
+Exit codes: 0 the same numbers as far as that is judged, 1 others or a program that failed, 2 bad
+input.
 """
 
 import importlib.util
@@ -73,7 +77,10 @@ UNDONE = {  # by script: what is undone before it is compared
 # resets the environment, and in ours with the one after it, the first of the next episode.
 LSTM_FORGETS = ("start = reset\n", "start = terminated[step] | truncated[step]\n")
 IN_DOUBLE_PRECISION = (("np.float32", "np.float64"), (".float()", ".double()"))
-SAME = 1e-9  # of the way that the weights have come: so little is called the same
+# Differences, of the way that the weights have come.
+SAME = 1e-9  # so little is called the same
+ROUNDING = 1e-12  # directly after less than this ...
+JUMP = 1e-6  # ... more than this is a fault
 
 
 @dataclass
@@ -309,6 +316,23 @@ def distances(ours: Array, theirs: Array) -> Array:
     return np.stack([way, apart], axis=1)
 
 
+def verdict(first: float, relative: Array) -> tuple[str, bool]:
+    """What the differences say, and whether they may be rounding alone.
+
+    first: between the weights before the first iteration; relative: after each, (iterations,).
+    """
+    if first != 0 or not (relative[:2] < SAME).all():
+        return "other numbers", False
+    jumps = (relative[:-1] < ROUNDING) & ~(relative[1:] <= JUMP)  # NaN is one, too
+    if jumps.any():
+        return f"other numbers from iteration {jumps.argmax() + 2} on", False
+    same = int((relative < SAME).cumprod().sum())
+    agree = f"the same numbers for {same} of {len(relative)} iterations"
+    if same < len(relative):
+        agree += "; what differs later may be rounding that has grown"
+    return agree, True
+
+
 def main() -> int:
     """Compares the two and tells; the exit code."""
     args = tyro.cli(Args, description=__doc__)
@@ -329,11 +353,8 @@ def main() -> int:
     print("iteration  way of the weights  difference, of the way")
     for iteration, (way, apart) in enumerate(table[1:], start=1):
         print(f"{iteration:9}  {way:18.4f}  {apart / way:22.0e}")
-    relative = table[1:, 1] / table[1:, 0]
-    same = table[0, 1] == 0 and bool((relative[:2] < SAME).all())
-    agree = f"{int((relative < SAME).cumprod().sum())} of {args.iterations} iterations"
-    verdict = f"the same numbers for {agree}" if same else "other numbers"
-    print(f"{args.script}, {own_weights.shape[1]:,} weights: {verdict}")
+    text, same = verdict(table[0, 1], table[1:, 1] / table[1:, 0])
+    print(f"{args.script}, {own_weights.shape[1]:,} weights: {text}")
     return 0 if same else 1
 
 

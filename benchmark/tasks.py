@@ -203,6 +203,16 @@ def environment(threads: int | None) -> dict[str, str]:
     return variables
 
 
+def reason(exit_code: int) -> str:
+    """Why a run with this exit code has failed; -n and, of a shell or uv, 128 + n is signal n."""
+    if exit_code == 0:
+        return "exit code 0, but no finished run folder"
+    signum = -exit_code if exit_code < 0 else exit_code - 128
+    if signum in set(signal.Signals):
+        return f"exit code {exit_code}: {signal.Signals(signum).name}"
+    return f"exit code {exit_code}"
+
+
 def run_task(task: Task, children: Children) -> Result:
     """Bring one task to its end: skip, resume or start it among the children, and wait for it."""
     task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -234,5 +244,4 @@ def run_task(task: Task, children: Children) -> Result:
         return Result("done", seconds=seconds)
     if children.signum:
         return Result("stopped", seconds=seconds)
-    reason = f"exit code {exit_code}" if exit_code else "exit code 0, but no finished run folder"
-    return Result("failed", reason, seconds)
+    return Result("failed", reason(exit_code), seconds)

@@ -38,7 +38,11 @@ def publish(folder: Path, scores: list[float], env_id: str = "X-v0", **changed: 
 
 
 def run_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scores: list[float], exit_code: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    scores: list[float],
+    *words: str,
+    exit_code: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """The program on the row `it/X-v0`; the runner's runs, which are made up, have these scores."""
 
@@ -53,7 +57,7 @@ def run_again(
 
     monkeypatch.setattr(rerun.Signals, "run", runner)
     folders = ["--results", str(tmp_path / "out"), "--runs-dir", str(tmp_path / "runs")]
-    return run_program("rerun.py", "it/X-v0", *folders, "--num-seeds", str(len(scores)))
+    return run_program("rerun.py", "it/X-v0", *folders, "--num-seeds", str(len(scores)), *words)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +71,73 @@ def run_again(
     ],
     ids=["within", "beyond", "less than 1 %", "all alike", "one seed"],
 )
-def test_says_whether_a_row_agrees(published, ours, agrees, tmp_path, monkeypatch):
+def test_says_whether_other_seeds_agree(published, ours, agrees, tmp_path, monkeypatch):
+    publish(tmp_path / "out", published)
+    done = run_again(monkeypatch, tmp_path, ours, "--start-seed", "11")
+    assert done.returncode == (0 if agrees else 1), done.stderr
+    answer = "agrees" if agrees else "does not agree"
+    beginning = f"it/X-v0 with other seeds {answer}: {np.mean(published):.2f}"
+    assert done.stdout.startswith(beginning)
+    assert "(Student's t at 95 %, or 1 % of the score)" in done.stdout
+    assert "versions: torch 1 when published, python 3.11.7 torch 2.13.0 now" in done.stdout
+    assert "hardware" not in done.stdout and "steps" not in done.stdout
+
+
+def test_the_same_scores_of_the_same_seeds_are_told(tmp_path, monkeypatch):
+    """To the digits that are published, which are one here."""
+    publish(tmp_path / "out", [10.0, 490.1, 12.0])
+    done = run_again(monkeypatch, tmp_path, [10.04, 490.12])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:3] == [
+        "seed 1: 10.0, as published",
+        "seed 2: 490.1, as published",
+        "it/X-v0 agrees: the same scores.",
+    ]
+    assert "Student" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "limit", "agrees"),
+    [
+        ([10.0, 11.0, 12.0], [10.0, 14.0, 12.0], "2.00 (twice the spread of the ", True),
+        ([10.0, 11.0, 12.0], [13.5], "2.00 (twice the spread of the ", False),
+        ([500.0, 500.0], [496.0], "5.00 (twice the spread of the ", True),
+        ([500.0], [496.0], "5.00 (1 % of the score, as one published seed has", True),
+        ([500.0], [494.0], "5.00 (1 % of the score, as one published seed has", False),
+    ],
+    ids=["within", "beyond", "less than 1 %", "one seed", "one seed, beyond"],
+)
+def test_other_scores_of_the_same_seeds_are_told(
+    published, ours, limit, agrees, tmp_path, monkeypatch
+):
     publish(tmp_path / "out", published)
     done = run_again(monkeypatch, tmp_path, ours)
     assert done.returncode == (0 if agrees else 1), done.stderr
+    lines = done.stdout.splitlines()
+    told = [
+        f"seed {seed}: {now}, {'as published' if now == before else f'published {before}'}"
+        for seed, (now, before) in enumerate(zip(ours, published, strict=False), 1)
+    ]
+    assert lines[: len(ours)] == told
+    assert lines[len(ours)] == "The seeds are the same, the scores are not."
     answer = "agrees" if agrees else "does not agree"
-    assert done.stdout.startswith(f"it/X-v0 {answer}: {np.mean(published):.2f}")
-    assert "versions: torch 1 when published, python 3.11.7 torch 2.13.0 now" in done.stdout
-    assert "hardware" not in done.stdout and "steps" not in done.stdout
+    before = f"{np.mean(published[: len(ours)]):.2f}"
+    assert lines[len(ours) + 1].startswith(f"it/X-v0 {answer}: {before}")
+    assert f"and may be up to {limit}" in lines[len(ours) + 1]
+    assert "Student" not in done.stdout and "95 %" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ours", "exit_code"), [([10.0, 11.0, 10.5, 11.5], 0), ([10.0, 11.0, 20.0, 21.0], 1)]
+)
+def test_published_seeds_are_no_part_of_the_test(ours, exit_code, tmp_path, monkeypatch):
+    publish(tmp_path / "out", [10.0, 11.0])
+    done = run_again(monkeypatch, tmp_path, ours)
+    assert done.returncode == exit_code
+    same, others = [line for line in done.stdout.splitlines() if line.startswith("it/X-v0")]
+    assert same == "it/X-v0 agrees: the same scores."
+    verdict = rerun.judge(np.array([10.0, 11.0]), np.array(ours[2:]))
+    assert f"{np.mean(ours[2:]):.2f}" in others and f"up to {verdict.limit:.2f}" in others
 
 
 def test_a_run_that_failed_is_no_answer(tmp_path, monkeypatch):
@@ -150,8 +213,9 @@ def test_several_processes_are_started_by_torchrun():
     ("scores", "changed", "words", "problem"),
     [
         ([1.0], {}, ["it/Y-v0"], "it/Y-v0 is no row in"),
+        ([1.0], {"script": ""}, ["it/Y-v0"], "the nearest: none;"),
         ([1.0, 2.0], {"script": ""}, ["it/X-v0"], "how it was made is not recorded"),
-        ([1.0], {}, ["it/X-v0"], "one published seed and one more tell nothing"),
+        ([1.0], {}, ["it/X-v0", "--num-seeds", "2"], "one published seed and one other tell"),
         ([1.0, 2.0], {}, ["it/X-v0", "--num-seeds", "0"], "--num-seeds must be at least 1"),
         ([1.0, 2.0], {"script": "gone.py"}, ["it/X-v0"], "there is no gone.py"),
         ([1.0, 2.0], {"processes": "2"}, ["it/X-v0"], "give --python"),
@@ -165,7 +229,46 @@ def test_bad_input_is_one_line(scores, changed, words, problem, tmp_path):
     assert done.returncode == 2 and len(errors) == 1 and problem in errors[0]
 
 
-RECORDED = [name for name, rows in rerun.all_rows(PUBLISHED).items() if rows[0].get("script")]
+def test_an_unknown_row_is_answered_with_the_nearest(tmp_path):
+    done = run_program("rerun.py", "ppo/CartPol-v1", "--dry-run")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    nearest = line.partition("the nearest: ")[2].partition(";")[0].split(", ")
+    assert nearest[0] == "ppo/CartPole-v1" and len(nearest) == 6
+    assert set(nearest) <= set(RECORDED)
+    assert line.endswith("all are in its *_scores.csv, where the column script is filled in")
+
+
+def test_a_row_in_a_folder_of_the_results_can_be_run(capfd):
+    words = ["presets/ppo/LunarLander-v3", "--python", "python3", "--dry-run"]
+    done = run_program("rerun.py", *words)
+    assert done.returncode == 0, done.stderr
+    assert "--no-clip-vloss --env-id LunarLander-v3 --seed 1" in capfd.readouterr().out
+
+
+# Files whose rows do not say how they were made. There are to be fewer, never more.
+UNRECORDED = {
+    "ablation_ppo",
+    "ablation_ppo_continuous_action",
+    "compare_clip_vloss",
+    "ppo_atari_envpool_breakout",
+    "ppo_atari_envpool_xla_jax",
+    "ppo_continuous_action_mjx",
+    "ppo_pettingzoo_ma_atari",
+    "ppo_procgen",
+}
+ROWS = rerun.all_rows(PUBLISHED)
+RECORDED = [name for name, lines in ROWS.items() if rerun.is_recorded(lines)]
+
+
+def test_no_other_file_lacks_how_it_was_made():
+    files = {
+        name.removesuffix(f"/{lines[0]['env_id']}")
+        for name, lines in ROWS.items()
+        if name not in RECORDED
+    }
+    assert files - UNRECORDED == set(), "plot.py writes how runs were made: publish them with it"
+    assert UNRECORDED - files == set(), "recorded by now: take it out of the list"
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -8,14 +8,15 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from console import clock, percent
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
-from helpers.command_line import finish, wait_until
+from helpers.command_line import children, finish, wait_until
 from helpers.in_process import load_program, load_script, train
-from tasks import settings
+from tasks import reason, settings
 
 
 @pytest.fixture
@@ -137,6 +138,66 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
         assert argv[:2] == ["--env-id", "Slow-v0"]
     assert len(fake.run_folders()) == 3
     assert "0 done, 3 skipped" in fake.run(*flags, "--keep-old").stdout
+
+
+def test_a_run_whose_time_is_over_saves_or_is_killed_and_goes_on_later(fake, monkeypatch):
+    monkeypatch.setattr(load_program("run.py"), "GRACE", 0.3)
+    flags = ("--env-ids", "Slow-v0", "Deaf-v0", "A-v0", "--num-seeds", "1", "--workers", "3")
+    ended = fake.run(*flags, "--minutes", "0.05")
+    assert ended.returncode == 1
+    assert "1 done, 0 skipped, 2 failed" in ended.stdout
+    for env_id in ("Slow-v0", "Deaf-v0"):
+        assert f"FAILED   {env_id} seed 1: stopped after 0.05 minutes; " in ended.stderr
+    (slow,) = [folder for folder in fake.run_folders() if folder.name.startswith("Slow")]
+    assert stops(slow) == "1", "told once, to save"
+    again = fake.run(*flags)
+    assert again.returncode == 0 and "2 done, 1 skipped" in again.stdout
+    assert len(starts(slow)) == 2 and len(fake.run_folders()) == 3
+
+
+def test_a_signal_does_not_keep_a_run_whose_time_is_over_from_saving(fake, monkeypatch):
+    """Two signals would: the second means not even to save."""
+    module = load_program("run.py")
+    args = module.Args(command=f"python {fake.path}", env_ids=["A-v0", "B-v0"], num_seeds=1)
+    told: list[tuple[str, int, bool]] = []
+
+    def stop(children: object, signum: int, kill: bool = False) -> None:
+        (env_id,) = [task.env_id for task, own in runs.children.items() if own is children]
+        told.append((env_id, signum, kill))
+
+    monkeypatch.setattr(module.Children, "stop", stop)
+    long, short = tasks = module.expand(args)
+    runs = module.LocalRuns(tasks, minutes=1)
+    now = time.monotonic()
+    runs.end_overdue(tasks, {long: now - 61, short: now - 30})
+    runs.stop(signal.SIGTERM, kill=False)
+    assert told == [("A-v0", signal.SIGINT, False), ("B-v0", signal.SIGTERM, False)]
+    runs.stop(signal.SIGTERM, kill=True)
+    assert told[2:] == [("A-v0", signal.SIGTERM, True), ("B-v0", signal.SIGTERM, True)]
+
+
+def test_a_run_that_is_killed_from_outside_is_told_and_the_others_go_on(fake):
+    process = fake.start("--env-ids", "Slow-v0", "A-v0", "--num-seeds", "1")
+    fake.wait_until_running(1)
+    (run,) = children(process.pid)
+    os.kill(run, signal.SIGKILL)
+    code, output, errors = finish(process)
+    assert code == 1 and "1 done, 0 skipped, 1 failed" in output
+    assert "FAILED   Slow-v0 seed 1: exit code -9: SIGKILL; " in errors
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "told"),
+    [
+        (1, "exit code 1"),
+        (-9, "exit code -9: SIGKILL"),
+        (137, "exit code 137: SIGKILL"),  # by uv or a shell
+        (-77, "exit code -77"),
+        (255, "exit code 255"),
+    ],
+)
+def test_the_reason_names_a_signal(exit_code, told):
+    assert reason(exit_code) == told
 
 
 def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
@@ -326,6 +387,8 @@ def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatc
     ("flags", "command", "message"),
     [
         ("--env-ids A-v0 --workers 0", "", "--workers must be at least 1"),
+        ("--env-ids A-v0 --minutes 0", "", "--minutes must be above 0"),
+        ("--env-ids A-v0 --minutes 9 --launcher slurm", "", "--minutes is for runs on this"),
         ("--env-ids A-v0 --num-seeds 0", "", "--num-seeds must be at least 1"),
         ("--env-ids A-v0 --start-seed -1", "", "--start-seed must not be negative"),
         ("--env-ids", "", "--env-ids is empty"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.benchmark_runs import BENCHMARK, run_program
@@ -76,6 +77,37 @@ def test_another_learning_rate_is_told(tmp_path):
     done = compare(tmp_path, peer, "--iterations", "2")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "ppo.py, 9,155 weights: other numbers"
+
+
+def test_an_edit_that_shows_from_the_third_iteration_on_is_told(tmp_path):
+    """Anneals as before in the first two."""
+    other = {"1 - (iteration - 1) /": "1 - (1 + 0.001 * (iteration > 2)) * (iteration - 1) /"}
+    peer = edited(same_numbers.comparable(OURS, "ppo.py", undo=True), other)
+    done = compare(tmp_path, peer, "--iterations", "4")
+    assert done.returncode == 1, done.stderr
+    told = done.stdout.splitlines()[-1]
+    assert told == "ppo.py, 9,155 weights: other numbers from iteration 3 on"
+
+
+GROWN = "; what differs later may be rounding that has grown"
+
+
+@pytest.mark.parametrize(
+    ("first", "differences", "text", "same"),
+    [
+        (0.0, [1e-16, 1e-15, 1e-13], "the same numbers for 3 of 3 iterations", True),
+        (0.0, [1e-15, 1e-12, 1e-9, 1.0], f"the same numbers for 2 of 4 iterations{GROWN}", True),
+        (0.0, [1e-15, 1e-14, 1e-10, 1.0], f"the same numbers for 3 of 4 iterations{GROWN}", True),
+        (0.0, [1e-15, 0.0, 2e-6, 1.0], "other numbers from iteration 3 on", False),
+        (0.0, [1e-15, 1e-15, 1e-14, 1.0], "other numbers from iteration 4 on", False),
+        (0.0, [1e-15, 1e-15, np.nan], "other numbers from iteration 3 on", False),
+        (0.0, [1e-15, 1e-8], "other numbers", False),
+        (0.0, [np.nan, 1e-15], "other numbers", False),
+        (1e-16, [1e-15, 1e-15], "other numbers", False),
+    ],
+)
+def test_a_jump_is_a_fault_and_growth_is_not(first, differences, text, same):
+    assert same_numbers.verdict(first, np.array(differences)) == (text, same)
 
 
 def test_a_program_that_ends_early_shows_why(tmp_path):
