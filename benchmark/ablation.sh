@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What each implementation detail is worth: trains ppo.py and ppo_continuous_action.py without one
 # of them at a time, and draws the differences. Run it again to go on where it stopped. A first word
-# chooses one of the two; flags go to the runner, see docs/benchmarks.md:
+# chooses one of the two; flags go to the runner, see docs/benchmarks.md. With some of the details,
+# results go elsewhere:
 #   benchmark/ablation.sh --workers 4
-#   benchmark/ablation.sh ppo --env-ids CartPole-v1 --details core-3 core-7
+#   benchmark/ablation.sh ppo --env-ids CartPole-v1 --details core-3 core-7 --plot results
 # Flags are those of benchmark/ppo.sh and benchmark/ppo_continuous_action.sh. LunarLander has flags of
 # its own, not those of its preset.
 set -euo pipefail

@@ -19,8 +19,9 @@ Runs that are not finished are left out, so that this can be called while others
 Writes ablation_ppo.csv (the effect of each detail in each environment), ablation_ppo_scores.csv (a
 line for each run), ablation_ppo.md (a table), and from all such files of effects in --out the
 picture ablation.png and .svg. What those files say of environments that have no runs in --runs-dir
-stays: they can be trained one after the other, on different machines. Exit codes: 0 done, 2 bad
-input or no finished run of the baseline.
+stays: they can be trained one after the other, on different machines. Of an environment that has
+runs it must have them of all details that --out has numbers of. Exit codes: 0 done, 2 bad input or
+no finished run of the baseline.
 """
 
 import csv
@@ -28,6 +29,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +46,11 @@ import tyro
 from console import fail, warn
 from intervals import welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
+from scipy import stats
 from tasks import diverged, log_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from ablations import Effect, label, read_effects, table, write_effects
+from ablations import SAME, Effect, label, read_effects, table, write_effects
 from undo import ablations
 
 BASELINE = "baseline"  # the variant that has all details, as in ablation.py
@@ -132,6 +135,25 @@ def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[
 # ------ numbers ------
 
 
+def p_value(scores: np.ndarray, baseline: np.ndarray) -> float:
+    """Of Welch's test of (runs,) and (runs of the baseline,), whose interval is that of `welch`.
+
+    NaN where there is none, of a single score.
+    """
+    if min(len(scores), len(baseline)) < 2:
+        return math.nan
+    if np.ptp(scores) == np.ptp(baseline) == 0:
+        return float(scores[0] == baseline[0])
+    with warnings.catch_warnings(action="ignore"):  # of one side alike
+        return float(stats.ttest_ind(scores, baseline, equal_var=False).pvalue)
+
+
+def all_the_same(runs: list[Trained], baseline: list[Trained]) -> bool:
+    """Whether each run has the score of the baseline with its seed."""
+    before = {trained.run.seed: trained.run.score for trained in baseline}
+    return all(trained.run.score == before.get(trained.run.seed) for trained in runs)
+
+
 def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained]) -> Effect:
     """The effect of leaving out a detail in an environment; NaN if there are no runs without it."""
     scores = np.array([trained.run.score for trained in runs])
@@ -149,6 +171,8 @@ def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained
         difference=difference,
         low=low,
         high=high,
+        p=p_value(scores, before),
+        same=bool(runs) and all_the_same(runs, baseline),
     )
 
 
@@ -176,6 +200,8 @@ def interval_of(effect: Effect) -> str:
     """What stands below the difference: its interval, or why there is none."""
     if not effect.gain > 0:
         return "nothing learned"
+    if effect.same:
+        return SAME
     if math.isnan(effect.low):
         return "one run"
     return f"{percent(effect.share(effect.low))} to {percent(effect.share(effect.high))}"
@@ -244,6 +270,16 @@ def effects_before(path: Path) -> list[Effect]:
         return read_effects(path)
     except ValueError as error:
         fail(f"--out: {error}")
+
+
+def refuse_to_lose(new: list[Effect], before: list[Effect], path: Path) -> None:
+    """Fails where a file has numbers of a detail that the new runs of an environment lack."""
+    had = {(effect.tag, effect.env_id) for effect in before if effect.runs}
+    for effect in new:
+        if not effect.runs and (effect.tag, effect.env_id) in had:
+            detail = f"{effect.tag} in {effect.env_id}"
+            reason = "of which --runs-dir has no finished run: write elsewhere"
+            fail(f"--out: {path} has {detail}, {reason}")
 
 
 def with_effects_before(new: list[Effect], before: list[Effect], tags: list[str]) -> list[Effect]:
@@ -331,7 +367,9 @@ def main() -> int:
         for one in trained
         for env_id in env_ids
     ]
-    effects = with_effects_before(effects, effects_before(paths[0]), list(wanted))
+    before = effects_before(paths[0])
+    refuse_to_lose(effects, before, paths[0])
+    effects = with_effects_before(effects, before, list(wanted))
     rows = [score_row(trained) for group in found.values() for trained in group]
     rows = with_rows_before(rows, read_scores(paths[1]), variants)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,13 @@
 
     uv run benchmark/compare.py before=runs/before after=runs/after
     uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out results/cleanrl
+    uv run benchmark/compare.py before='runs/*__ppo__*' after='runs/*__mine__*'
 
 Each group is compared with the first one. A group is a folder with the runs of one script and one
-set of flags, ours or another program's TensorBoard runs; the names of run folders are
-<env_id>__<name>__<seed>__<time>. More is better. Writes compare.md, .png, .svg and .csv, the
-numbers over all environments to compare_overall.csv and those of each run to compare_scores.csv.
+set of flags, or a pattern of run folders; ours or another program's TensorBoard runs. The names of
+run folders are <env_id>__<name>__<seed>__<time>. More is better. Writes compare.md, .png, .svg and
+.csv, the numbers over all environments to compare_overall.csv and those of each run to
+compare_scores.csv.
 Exit codes: 0 done, whatever the answer; 2 bad input or nothing to compare.
 """
 
@@ -55,11 +57,14 @@ from run_folders import (
     Run,
     find_runs,
     mean_and_std,
+    other_folders,
+    parse_name,
     read_other_runs,
     remarks_on_missing,
     remarks_on_settings,
     runs_by_env,
     short_number,
+    window_of,
 )
 
 ATARI_SOURCE = "[dqn_zoo](https://github.com/google-deepmind/dqn_zoo)"
@@ -68,43 +73,87 @@ FEW_SEEDS = 10  # with fewer the bootstrap's intervals are clearly too narrow
 
 @dataclass
 class Args:
-    groups: tyro.conf.Positional[tuple[str, ...]]  # NAME=FOLDER, two or more; first the baseline
+    # NAME=FOLDER or NAME=PATTERN of run folders, two or more; first the baseline
+    groups: tyro.conf.Positional[tuple[str, ...]]
     out: Path = Path("results")  # where the files are written
     name: str = "compare"  # their name
     # What is 0 and what is 1: human (random and human play, Atari alone), range (the worst and the
     # best run) or a CSV file with the columns env_id,low,high. auto: human for Atari, else range
     normalize: str = "auto"
-    metric: str | None = None  # TensorBoard name of an episode's score; the script's if not given
+    # TensorBoard name of an episode's score, for all groups or as NAME=METRIC for one; several may
+    # follow. The script's if not given. Of a name that ends in _mean the last point is the score
+    metric: tuple[str, ...] = ()
 
 
 # ------ reading ------
 
 
-def split_groups(given: tuple[str, ...]) -> dict[str, Path]:
+@dataclass(frozen=True)
+class Source:
+    """Where the runs of a group are."""
+
+    given: str  # as the user has it
+    folder: Path
+    pattern: str = "*"  # of the run folders in it
+
+
+def read_source(name: str, given: str) -> Source:
+    """A group's folder, or the folder before the first part of a path that has a *.
+
+    Fails if there is no such folder.
+    """
+    path = Path(given).expanduser()
+    first = next((i for i, part in enumerate(path.parts) if "*" in part), len(path.parts))
+    folder = Path(*path.parts[:first])
+    if not folder.is_dir():
+        fail(f"{name}: there is no folder {folder}")
+    return Source(given, folder, "/".join(path.parts[first:]) or "*")
+
+
+def split_groups(given: tuple[str, ...]) -> dict[str, Source]:
     """Folders by name; fails if they are not two or more of the form NAME=FOLDER."""
-    folders: dict[str, Path] = {}
+    sources: dict[str, Source] = {}
     for text in given:
         name, _, path = text.partition("=")
-        folder = Path(path).expanduser()
         if not (name and path):
             fail(f"{text} is not of the form NAME=FOLDER")
-        if not folder.is_dir():
-            fail(f"{name}: there is no folder {path}")
-        if name in folders:
+        if name in sources:
             fail(f"two groups are called {name}")
-        folders[name] = folder
-    if len(folders) < 2:
+        sources[name] = read_source(name, path)
+    if len(sources) < 2:
         fail("give two groups or more, each as NAME=FOLDER")
-    return folders
+    return sources
+
+
+def split_metrics(given: tuple[str, ...], names: list[str]) -> dict[str, str]:
+    """Metrics by group, of those that were given one; fails at a group that is not there."""
+    metrics: dict[str, str] = {}
+    for text in sorted(given, key=lambda text: "=" in text):  # that of a single group counts more
+        name, _, metric = text.rpartition("=")
+        if name and name not in names:
+            fail(f"--metric {text}: there is no group {name}")
+        metrics |= dict.fromkeys([name] if name else names, metric)
+    return metrics
+
+
+def refuse_a_mixture(name: str, source: Source, exp_names: set[str]) -> None:
+    """Fails if the runs of a group are of several programs."""
+    if len(exp_names) > 1:
+        listed = sorted(exp_names)
+        fail(
+            f"{name}: runs of {', '.join(listed)} in {source.given}; choose by a pattern, as "
+            f"{name}='{source.folder}/*__{listed[0]}__*'"
+        )
 
 
 def read_groups(args: Args) -> list[Group]:
     """The groups in the order given; fails if there is nothing in one of them."""
-    folders = split_groups(args.groups)
+    sources = split_groups(args.groups)
+    metrics = split_metrics(args.metric, list(sources))
     found: dict[str, Group] = {}
-    ours = [name for name, folder in folders.items() if any(folder.glob("*/args.json"))]
+    ours = [name for name, source in sources.items() if any(own_folders(source))]
     for name in ours:
-        found[name] = read_group(name, folders[name], args.metric)
+        found[name] = read_group(name, sources[name], metrics.get(name))
     scripts = {name: {run.script for run in all_runs(group)} for name, group in found.items()}
     for name, names in scripts.items():
         if len(names) > 1:
@@ -113,25 +162,46 @@ def read_groups(args: Args) -> list[Group]:
             )
     # Another program's runs are measured by what ours are.
     known = [METRICS[script] for names in scripts.values() for script in names & METRICS.keys()]
-    metric = args.metric or (known[0] if known else RETURN)
-    for name in folders.keys() - found.keys():
-        found[name] = Group(name, read_other_runs(folders[name], name, metric))
-    for name, folder in folders.items():
+    metric = known[0] if known else RETURN
+    for name in sources.keys() - found.keys():
+        found[name] = read_other_group(name, sources[name], metrics.get(name, metric))
+    for name, source in sources.items():
         if not found[name].by_env:
-            expected = "" if name in ours else f" with {args.metric or metric} in a folder called"
+            wanted = metrics.get(name, metric)
+            expected = "" if name in ours else f" with {wanted} in a folder called"
             expected += "" if name in ours else " <env_id>__<name>__<seed>__<time>"
-            fail(f"{name}: no finished run{expected} in {folder}")
-    return [found[name] for name in folders]
+            fail(f"{name}: no finished run{expected} in {source.given}")
+        if name in metrics and window_of(metrics[name]) == 1:
+            found[name].remarks.append(
+                f"{metrics[name]} is a mean of episodes; a run's score is the last one."
+            )
+    return [found[name] for name in sources]
 
 
-def read_group(name: str, folder: Path, metric: str | None) -> Group:
+def own_folders(source: Source) -> list[Path]:
+    """The run folders of a group, if they are of our scripts."""
+    return [file.parent for file in source.folder.glob(f"{source.pattern}/args.json")]
+
+
+def read_group(name: str, source: Source, metric: str | None) -> Group:
     """The runs of one of our scripts."""
-    found = find_runs(folder, metric)
+    parsed = [parse_name(folder.name) for folder in own_folders(source)]
+    refuse_a_mixture(name, source, {match[2] for match in parsed if match})
+    found = find_runs(source.folder, metric, source.pattern)
     by_env = runs_by_env(found)
     remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
     diverged = found.diverged - found.runs.keys()
     unfinished = found.unfinished - found.runs.keys()
     return Group(name, by_env, remarks, len(unfinished), len(diverged))
+
+
+def read_other_group(name: str, source: Source, metric: str) -> Group:
+    """The runs of another program."""
+    names = other_folders(source.folder, source.pattern).values()
+    if not names and source.pattern != "*":
+        fail(f"{name}: no run folder matches {source.given}")
+    refuse_a_mixture(name, source, {match[2] for match in names})
+    return Group(name, read_other_runs(source.folder, name, metric, source.pattern))
 
 
 # ------ the table ------
@@ -159,19 +229,53 @@ def changed_flags(baseline: Group, group: Group) -> list[str]:
     ]
 
 
+def packages(runs: list[Run]) -> dict[str, set[str]]:
+    """The versions of each package that some runs were made with."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for part in run.provenance.versions.split(" then "):  # each time that it was resumed
+            words = part.split()
+            for name, version in zip(words[::2], words[1::2], strict=True):
+                found[name].add(version)
+    return found
+
+
+def from_to(what: str, before: set[str], after: set[str]) -> str:
+    """'torch 2.12.0 → 2.13.0'."""
+    texts = [", ".join(sorted(one - {""})) or "not recorded" for one in (before, after)]
+    return f"{what} {texts[0]} → {texts[1]}"
+
+
+def changed_machines(baseline: Group, group: Group) -> list[str]:
+    """Packages and hardware that differ: "torch 2.12.0 → 2.13.0", "hardware cpu → cuda"."""
+    shared = baseline.by_env.keys() & group.by_env.keys()  # others may need more packages
+    before, after = [
+        [run for env_id in shared for run in one.by_env[env_id]] for one in (baseline, group)
+    ]
+    old, new = packages(before), packages(after)
+    changed = [
+        from_to(name, old.get(name, set()), new.get(name, set()))
+        for name in old | new
+        if old.get(name) != new.get(name)
+    ]
+    hardware = [{run.provenance.hardware for run in runs} for runs in (before, after)]
+    if hardware[0] != hardware[1]:
+        changed.append(from_to("hardware", *hardware))
+    return changed
+
+
 def what_differs(baseline: Group, group: Group) -> str:
-    """Flags and script in which the runs of a group differ from the baseline's."""
+    """Flags, script, packages and hardware in which a group's runs differ from the baseline's."""
     first, other = all_runs(baseline)[0], all_runs(group)[0]
     if not (first.settings.keys() & other.settings.keys() - {"env_id"}):
         return f"What {group.name} does otherwise than {baseline.name} is not recorded."
     changed = changed_flags(baseline, group)
-    hashes = [
-        sorted({run.provenance.script_hash for run in all_runs(one)}) for one in (baseline, group)
-    ]
+    hashes = [{run.provenance.script_hash for run in all_runs(one)} for one in (baseline, group)]
     if hashes[0] != hashes[1]:
-        changed.append(f"the script, SHA-256 {', '.join(hashes[0])} → {', '.join(hashes[1])}")
+        changed.append(from_to("the script, SHA-256", *hashes))
+    changed += changed_machines(baseline, group)
     if not changed:
-        return f"{group.name} has the script and the flags of {baseline.name}."
+        return f"{group.name} has the script, flags, packages and hardware of {baseline.name}."
     return f"{group.name} beside {baseline.name}: {'; '.join(changed)}."
 
 
@@ -204,21 +308,25 @@ def explain(scores: Scores) -> list[str]:
         "file": "0 and 1 are as the file given says",
     }
     normalized = "; ".join(meaning[kind] for kind in sorted(kinds))
+    over_all = "normalized scores, the variances of the environments added up"
+    if scores.by_middle:
+        over_all = "interquartile means of normalized scores, by resampling"
     lines = [
         f"Score of a run: mean of the last {WINDOW} training episodes. Differences: of mean "
-        "scores, with Welch's 95 % interval; over all environments of normalized scores, the "
-        "variances of the environments added up. Probability of improvement: that a run of the "
-        "group is better than one of the baseline, a tie counting half.",
+        f"scores, with Welch's 95 % interval; over all environments of {over_all}. Probability of "
+        "improvement: that a run of the group is better than one of the baseline, a tie counting "
+        "half.",
         f"Normalized scores: {normalized}. Interquartile mean, optimality gap, probability of "
         f"improvement and their intervals are those of rliable, from {RESAMPLES} resamples of the "
         "runs within each environment.",
     ]
     counts = [len(of[env_id]) for of in scores.raw.values() for env_id in scores.shared]
     if min(counts) < FEW_SEEDS:
+        single = " in an environment" if scores.by_middle else ""
         lines.append(
             f"With fewer than {FEW_SEEDS} seeds intervals by resampling are too narrow; those of "
-            "the differences are not, for scores that are about normally distributed. A rare run "
-            "that fails is in none of them unless it was drawn."
+            f"the differences{single} are not, for scores that are about normally distributed. A "
+            "rare run that fails is in none of them unless it was drawn."
         )
     if len(scores.raw) > 2:
         lines.append("Each group is compared for itself: of 20 that do nothing, one looks as if.")
@@ -324,6 +432,8 @@ def main() -> int:
     args = tyro.cli(Args, description=__doc__)
     if args.out.exists() and not args.out.is_dir():
         fail(f"--out: {args.out} is not a folder")
+    if not args.name or Path(args.name).name != args.name:
+        fail(f"--name: {args.name!r} is not the name of a file")
     groups = read_groups(args)
     results = evaluate(groups, args.normalize)
     for remark in results.scores.remarks:

@@ -20,6 +20,8 @@ ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
 NEAR_ZERO = 0.1  # of a scale's span; differences are not told in % of less
 MOST_SEEDS = 100  # that anybody is advised to run
+MOST_NAMES = 3  # of environments in a part of the answer
+SHORTENED = 0.9  # the answer tells of comparisons after less than this share of the longest run
 POWER = 0.8  # probability that so many seeds show a difference that is there
 # What lies between 0 and 1, by the kind of scale.
 WAYS = {
@@ -61,7 +63,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % interval, which is NaN where one seed gives none."""
+    """A number and its 95 % interval, which is NaN where one seed or equal scores give none."""
 
     value: float
     low: float = NAN
@@ -97,7 +99,14 @@ class Scores:
     scales: dict[str, Scale]  # of the environments, in their order
     shared: list[str]  # environments in which every group has runs
     steps: dict[str, int]  # after which the scores of an environment were taken
+    longest: dict[str, int]  # steps of the longest run of an environment
     remarks: list[str]
+
+    @property
+    def by_middle(self) -> bool:
+        """Whether the answer is about interquartile means: one game may outweigh all others."""
+        kinds = {scale.kind for scale in self.scales.values()}
+        return kinds == {"human"} and len(self.shared) > 1
 
     def normalized(self, group: str, env_id: str) -> np.ndarray:
         """Scores of a group: (runs,)."""
@@ -122,7 +131,7 @@ class Comparison:
     baseline: str
     by_env: dict[str, Estimate]  # difference of the mean scores; environments that both have
     improvement: dict[str, float]  # probability that a run is better, of the same environments
-    overall: Estimate  # difference of the mean normalized scores, shared environments
+    overall: Estimate  # difference of normalized scores over the shared environments
     overall_improvement: Estimate
     seeds_needed: int | None  # of each group, for a difference like this one to be seen
     lost: dict[str, str] = field(default_factory=dict)  # by group: "3 of 5 runs of B diverged"
@@ -197,6 +206,8 @@ def choose_scales(normalize: str, scores: dict[str, np.ndarray]) -> dict[str, Sc
         return seen
     if normalize == "auto":
         return {env_id: human.get(env_id, seen[env_id]) for env_id in scores}
+    if normalize != "human" and not Path(normalize).is_file():
+        fail(f"--normalize {normalize}: neither auto, human or range nor a file that is there")
     chosen = human if normalize == "human" else read_scales_file(Path(normalize))
     if missing := [env_id for env_id in scores if env_id not in chosen]:
         fail(f"--normalize {normalize} knows nothing of {', '.join(missing)}")
@@ -234,9 +245,11 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
     seeds_of: dict[str, dict[str, list[int]]] = {group.name: {} for group in groups}
     env_ids = list(dict.fromkeys(env_id for group in groups for env_id in group.by_env))
     steps = {}
+    longest = {}
     for env_id in env_ids:
         runs = [run for group in groups for run in group.by_env.get(env_id, [])]
         steps[env_id] = steps_to_compare(runs, remarks)
+        longest[env_id] = max(run.total_steps for run in runs)
         for group in groups:
             scores = final_scores(group, env_id, steps[env_id], remarks)
             if scores:
@@ -263,12 +276,28 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
         env_id: np.concatenate([of[env_id] for of in raw.values() if env_id in of])
         for env_id in env_ids
     }
-    return Scores(raw, seeds_of, choose_scales(normalize, pooled), shared, steps, remarks)
+    scales = choose_scales(normalize, pooled)
+    return Scores(raw, seeds_of, scales, shared, steps, longest, remarks)
 
 
 # ------ numbers ------
 
 Pair = tuple[np.ndarray, np.ndarray]  # scores of the baseline's runs and of another group's
+
+
+def equal_within(pair: Pair) -> bool:
+    """Whether all runs of each of the two groups have the same score."""
+    before, after = pair
+    return bool(np.ptp(before) == 0 and np.ptp(after) == 0)
+
+
+def lacks_chance(pairs: list[Pair]) -> bool:
+    """Whether runs that do not vary make a difference: nothing is known of its chance then.
+
+    That is so if no environment has runs that vary, or if the groups differ in one that has none.
+    """
+    equal = [pair for pair in pairs if equal_within(pair)]
+    return len(equal) == len(pairs) or any(before[0] != after[0] for before, after in equal)
 
 
 def welch(pairs: list[Pair]) -> tuple[float, np.ndarray, np.ndarray]:
@@ -292,15 +321,12 @@ def degrees_of_freedom(variances: np.ndarray, counts: np.ndarray) -> float:
 def difference(pairs: list[Pair]) -> Estimate:
     """Mean over environments of the difference of means, with Welch's 95 % interval.
 
-    With one pair that is Welch's t-test; with several, variances add up. Runs that do not vary
-    give an interval without width.
+    With one pair that is Welch's t-test; with several, variances add up.
     """
     value, variances, counts = welch(pairs)
-    if np.isnan(variances).any():
+    if np.isnan(variances).any() or lacks_chance(pairs):
         return Estimate(value)
     error = float(np.sqrt((variances / counts).sum()))
-    if error == 0:
-        return Estimate(value, value, value)
     half = error * stats.t.ppf(0.975, degrees_of_freedom(variances, counts))
     return Estimate(value, value - half, value + half)
 
@@ -346,10 +372,12 @@ def mean_improvement(*samples: np.ndarray) -> np.ndarray:
 def bootstrap(scores: Any, function: Any) -> Estimate:
     """rliable's stratified bootstrap of a function of (runs, environments) scores.
 
-    scores: one matrix, or a list of several that are resampled on their own.
+    scores: one matrix, or a list of several that are resampled on their own. There is no interval
+    if a matrix has one run only, or if the runs of an environment are alike in all of them.
     """
     matrices = scores if isinstance(scores, list) else [scores]
-    if min(len(matrix) for matrix in matrices) < 2:
+    single = min(len(matrix) for matrix in matrices) < 2
+    if single or all((matrix == matrix[0]).all() for matrix in matrices):
         return Estimate(float(function(*matrices)[0]))
     np.random.seed(0)  # rliable resamples by numpy's global generator, whatever it is given
     points, intervals = library.get_interval_estimates({"": scores}, function, reps=RESAMPLES)
@@ -360,6 +388,22 @@ def bootstrap(scores: Any, function: Any) -> Estimate:
 def interquartile_mean(matrix: np.ndarray) -> np.ndarray:
     """Mean of the middle half of all scores: (1,)."""
     return np.array([metrics.aggregate_iqm(matrix)])
+
+
+def middle_difference(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Difference of the interquartile means of two groups' (runs, environments) scores: (1,)."""
+    return interquartile_mean(after) - interquartile_mean(before)
+
+
+def overall_difference(scores: Scores, baseline: str, group: str, pairs: list[Pair]) -> Estimate:
+    """Difference over all environments: of interquartile means on the human scale, else of means.
+
+    pairs: the normalized scores of both groups in each environment.
+    """
+    if not scores.by_middle:
+        return difference(pairs)
+    found = bootstrap([scores.matrix(baseline), scores.matrix(group)], middle_difference)
+    return Estimate(found.value) if lacks_chance(pairs) else found
 
 
 def optimality_gap(matrix: np.ndarray) -> np.ndarray:
@@ -400,7 +444,7 @@ def compare(scores: Scores, baseline: str, group: str) -> Comparison:
             env_id: float(improvement(before[env_id][:, None], after[env_id][:, None])[0])
             for env_id in env_ids
         },
-        overall=difference(pairs),
+        overall=overall_difference(scores, baseline, group, pairs),
         overall_improvement=bootstrap(
             [sample[:, None] for pair in pairs for sample in pair], mean_improvement
         ),
@@ -414,6 +458,7 @@ def measure_overall(
     """Numbers over the environments that all groups have, by measure and group."""
     baseline = comparisons[0].baseline
     matrices = {name: scores.matrix(name) for name in scores.raw}
+    of_what = " of interquartile means" if scores.by_middle else ""
     return {
         "interquartile mean": {
             name: bootstrap(matrix, interquartile_mean) for name, matrix in matrices.items()
@@ -421,7 +466,7 @@ def measure_overall(
         "optimality gap": {
             name: bootstrap(matrix, optimality_gap) for name, matrix in matrices.items()
         },
-        f"difference to {baseline}": {one.group: one.overall for one in comparisons},
+        f"difference{of_what} to {baseline}": {one.group: one.overall for one in comparisons},
         f"probability of improvement over {baseline}": {
             one.group: one.overall_improvement for one in comparisons
         },
@@ -505,22 +550,82 @@ def rounded(numbers: list[float]) -> list[str]:
     return [text.removeprefix("-") if float(text) == 0 else text for text in texts]  # no -0
 
 
+def some(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    if len(names) > MOST_NAMES:
+        return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
+    return ", ".join(names)
+
+
+def where(scores: Scores) -> str:
+    """What the difference is one of, as the answer says it: ' over 2 environments'.
+
+    With it, after how many steps, if some runs are much longer.
+    """
+    after = {
+        env_id: f"after {scores.steps[env_id]:,} of {scores.longest[env_id]:,} steps"
+        for env_id in scores.shared
+        if scores.steps[env_id] < SHORTENED * scores.longest[env_id]
+    }
+    if len(scores.shared) == 1:
+        return "".join(f" {text}" for text in after.values())
+    middle = " in the interquartile mean" if scores.by_middle else ""
+    shorter = some([f"{env_id} {text}" for env_id, text in after.items()])
+    return f"{middle} over {len(scores.shared)} environments" + (f" ({shorter})" if shorter else "")
+
+
+def no_interval(scores: Scores, comparison: Comparison) -> str:
+    """Why the difference has no interval."""
+    names = (comparison.baseline, comparison.group)
+    pairs = {
+        env_id: (scores.raw[names[0]][env_id], scores.raw[names[1]][env_id])
+        for env_id in scores.shared
+    }
+    single = [env_id for env_id, pair in pairs.items() if min(len(runs) for runs in pair) < 2]
+    several = len(scores.shared) > 1
+    if single:
+        of = f" of {', '.join(single)}" if several else ""
+        return f"one seed{of} gives no interval; run at least 2, better 5 or more"
+    equal = [env_id for env_id, pair in pairs.items() if equal_within(pair)]
+    return f"equal scores{f' in {some(equal)}' if several else ''} tell nothing about chance"
+
+
+def clear_environments(comparison: Comparison) -> str:
+    """'better than A in X-v0 and worse in Y-v0', by their own intervals; empty if there is none."""
+    signs = {env_id: found.sign for env_id, found in comparison.by_env.items()}
+    than = f" than {comparison.baseline}"
+    parts = []
+    for sign, word in ((1, "better"), (-1, "worse")):
+        if names := [env_id for env_id in signs if signs[env_id] == sign]:
+            parts.append(f"{word}{than} in {some(names)}")
+            than = ""
+    return " and ".join(parts)
+
+
+def advice(scores: Scores, comparison: Comparison) -> str:
+    """How many seeds would show the difference; it is reckoned for differences of means alone."""
+    if scores.by_middle:
+        return ""
+    if comparison.seeds_needed:
+        how_many = f"about {comparison.seeds_needed} fresh seeds of each would show it"
+    else:
+        how_many = f"more than {MOST_SEEDS} seeds of each would be needed to show it"
+    return f"; if that is the true difference, {how_many}"
+
+
 def verdict(scores: Scores, comparison: Comparison) -> str:
     """What the scores say of the group and the baseline."""
     group, baseline = comparison.group, comparison.baseline
     found, words = unit(scores, comparison)
-    where = f" over {len(scores.shared)} environments" if len(scores.shared) > 1 else ""
+    place = where(scores)
     probability = f"probability of improvement {comparison.overall_improvement.value:.2f}"
     if not found.has_interval:
         (size,) = rounded([abs(found.value)])
         more = "higher" if found.value > 0 else "lower"
         scored = f"{more} by {size}{words}" if found.value else "the same"
-        both = (scores.raw[group], scores.raw[baseline])
-        single = [env_id for env_id in scores.shared if min(len(of[env_id]) for of in both) < 2]
-        only_there = f" of {', '.join(single)}" if len(scores.shared) > 1 else ""
         return (
-            f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}{where}, but "
-            f"one seed{only_there} gives no interval; run at least 2, better 5 or more."
+            f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}"
+            f"{place}, but {no_interval(scores, comparison)}."
         )
     if found.sign:
         better = "better" if found.sign > 0 else "worse"
@@ -529,21 +634,20 @@ def verdict(scores: Scores, comparison: Comparison) -> str:
         if comparison.undecided:
             return (
                 f"{group} and {baseline} cannot be told apart, though the runs of {group} that "
-                f"have a score are {better} by {size}{words}{interval}{where}."
+                f"have a score are {better} by {size}{words}{interval}{place}."
             )
         return (
-            f"{group} is {better} than {baseline} by {size}{words}{interval}{where}, {probability}."
+            f"{group} is {better} than {baseline} by {size}{words}{interval}{place}, {probability}."
         )
     size, low, high = rounded([found.value, found.low, found.high])
-    answer = f"{group} and {baseline} cannot be told apart: "
-    if found.low == found.high:
-        return f"{answer}their runs score the same{where}."
-    answer += f"a difference of {size}{words} (95 %: {low} to {high}){where}, {probability}; "
-    if comparison.seeds_needed:
-        advice = f"about {comparison.seeds_needed} seeds of each would show it"
-    else:
-        advice = f"more than {MOST_SEEDS} seeds of each would be needed to show it"
-    return f"{answer}if that is the true difference, {advice}."
+    interval = f"{size}{words} (95 %: {low} to {high}){place}, {probability}"
+    apart = f"{group} and {baseline} cannot be told apart"
+    if clear := clear_environments(comparison):
+        begin = f"{group} is {clear}"
+        if comparison.lost:
+            begin = f"{apart}, though the runs of {group} that have a score are {clear}"
+        return f"{begin}; over all undecided, a difference of {interval}."
+    return f"{apart}: a difference of {interval}{advice(scores, comparison)}."
 
 
 def sentence(scores: Scores, comparison: Comparison) -> str:

@@ -13,6 +13,7 @@ from comparison import Comparison, Estimate, Results, Scores, mean_score, profil
 from plot import plt
 
 PROFILE_POINTS = 61
+MIDDLES = 5  # a score so many widths of the middle half of all scores above that half is an outlier
 COLORS = [plot.BLUE, *plot.BESIDE_COLORS, plot.RED, plot.GREY]
 
 
@@ -82,7 +83,8 @@ def draw_differences(
             draw_estimate(axes, y, comparison.overall.times(100), colors[comparison.group])
     if len(scores.shared) > 1:
         axes.axhline(len(labels) - 0.5, color="#9ca3af", linewidth=0.8)
-        labels.append(f"all {len(scores.shared)}")
+        middle = ",\ninterquartile mean" if scores.by_middle else ""
+        labels.append(f"all {len(scores.shared)}{middle}")
     axes.axvline(0, color="#374151", linewidth=1)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -91,13 +93,25 @@ def draw_differences(
     style(axes, "x")
 
 
+def profile_grid(scores: np.ndarray) -> np.ndarray:
+    """Where the profile of some scores, (n,), is drawn: (PROFILE_POINTS,).
+
+    From the lowest to the highest, but not up to outliers above 1: they would have the picture to
+    themselves.
+    """
+    lower, upper = np.quantile(scores, [0.25, 0.75])
+    far = max(1.0, float(upper + MIDDLES * (upper - lower)))
+    lowest, highest = scores.min(), scores[scores <= far].max()
+    margin = 0.02 * (highest - lowest) + 0.01
+    return np.linspace(lowest - margin, highest + margin, PROFILE_POINTS)
+
+
 def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> None:
     """Performance profiles: how many runs are above each normalized score."""
     matrices = {name: scores.matrix(name) for name in scores.raw}
-    lowest = min(matrix.min() for matrix in matrices.values())
-    highest = max(matrix.max() for matrix in matrices.values())
-    margin = 0.02 * (highest - lowest) + 0.01
-    grid = np.linspace(lowest - margin, highest + margin, PROFILE_POINTS)
+    everything = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    grid = profile_grid(everything)
+    beyond = int((everything > grid[-1]).sum())
     for name, matrix in matrices.items():
         share, band = profile(matrix, grid)
         axes.step(grid, 100 * share, where="mid", color=colors[name], linewidth=1.9)
@@ -106,7 +120,8 @@ def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> Non
             axes.fill_between(grid, *(100 * band), color=colors[name], **style_of_band)
     axes.set_ylim(0, 103)
     axes.set_xlim(grid[0], grid[-1])
-    axes.set_xlabel("normalized score")
+    outside = f"; farther right: {beyond} of {len(everything)} runs" if beyond else ""
+    axes.set_xlabel(f"normalized score{outside}")
     axes.set_ylabel("% of runs above it")
     axes.set_title("Performance profile", loc="left", fontweight="bold")
     style(axes, "both")

@@ -10,6 +10,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +29,8 @@ METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
+# Names of other programs' run folders; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
+OTHER_NAMES = (r"(.+?)__(.+)__(\d+)__.+", r"(.+?)__(.+)__(\d+)_\d+")
 Axis = Literal["steps", "minutes"]
 
 
@@ -79,6 +82,7 @@ class Run:
     scores: np.ndarray  # of the episodes: returns, or what the script is measured by
     total_steps: int
     total_minutes: float
+    window: int = WINDOW  # how many of the last scores are averaged
 
     @property
     def name(self) -> str:
@@ -87,13 +91,13 @@ class Run:
 
     @property
     def score(self) -> float:
-        """Mean score of the last WINDOW episodes."""
-        return float(self.scores[-WINDOW:].mean())
+        """Mean score of the last episodes."""
+        return float(self.scores[-self.window :].mean())
 
     def score_after(self, steps: float) -> float:
-        """Mean score of the last WINDOW episodes that had ended by then; NaN if none had."""
+        """Mean score of the last episodes that had ended by then; NaN if none had."""
         scores = self.scores[self.steps <= steps]
-        return float(scores[-WINDOW:].mean()) if len(scores) else np.nan
+        return float(scores[-self.window :].mean()) if len(scores) else np.nan
 
     def total(self, over: Axis) -> float:
         """How many steps or minutes the run took."""
@@ -102,7 +106,7 @@ class Run:
     def curve(self, over: Axis, grid: np.ndarray) -> np.ndarray:
         """Rolling mean of the scores at points of an axis, (points,) -> (points,)."""
         x = self.steps if over == "steps" else self.minutes
-        return value_at(grid, x, rolling_mean(self.scores))
+        return value_at(grid, x, rolling_mean(self.scores, self.window))
 
 
 def read_part(path: Path, metric: str, events: Events) -> None:
@@ -122,7 +126,7 @@ def read_part(path: Path, metric: str, events: Events) -> None:
         minutes = minutes_before + (event.wall_time - part_started) / 60
         numbers = {}
         for value in event.summary.value:
-            if value.tag.startswith(TRAINING):
+            if value.tag == metric or value.tag.startswith(TRAINING):
                 events.last_step = max(events.last_step, event.step)
                 events.minutes = minutes
             if value.tag in (metric, EPISODES):
@@ -179,9 +183,15 @@ def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
     )
 
 
+def window_of(metric: str) -> int:
+    """How many of a metric's last points are a score: one if each is a mean of episodes already."""
+    return 1 if metric.endswith("_mean") else WINDOW
+
+
 def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
     """The run in a folder with the given args.json; its scores are the metric, or the script's."""
-    events = read_events(folder, metric or METRICS.get(facts["script"], RETURN))
+    metric = metric or METRICS.get(facts["script"], RETURN)
+    events = read_events(folder, metric)
     steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
     last_facts = parts_of(folder, facts)[-1][1]
     return Run(
@@ -196,12 +206,20 @@ def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> 
         scores=scores,
         total_steps=events.last_step,
         total_minutes=events.minutes,
+        window=window_of(metric),
     )
 
 
 def start_time(folder: Path) -> tuple[str, str]:
-    """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time."""
-    return folder.name.rpartition("__")[2], folder.name
+    """Sorts run folders, <env_id>__<exp_name>__<seed>__<time>, by their time; 9 is before 10."""
+    time = folder.name.rpartition("__")[2]
+    return re.sub(r"\d+", lambda number: number[0].zfill(20), time), folder.name
+
+
+def parse_name(name: str) -> re.Match[str] | None:
+    """Environment, name and seed in the name of another program's run folder, if it has them."""
+    cleanrl, sb3 = OTHER_NAMES
+    return re.fullmatch(cleanrl, name) or re.fullmatch(sb3, name)
 
 
 class RunKey(NamedTuple):
@@ -222,15 +240,16 @@ class Found:
     silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
 
 
-def find_runs(runs_dir: Path, metric: str | None = None) -> Found:
-    """All runs in a folder; warns of those that are left out."""
+def find_runs(runs_dir: Path, metric: str | None = None, pattern: str = "*") -> Found:
+    """The runs in a folder whose folders match a pattern; warns of those that are left out."""
     found = Found()
-    for folder in sorted((file.parent for file in runs_dir.glob("*/args.json")), key=start_time):
+    files = runs_dir.glob(f"{pattern}/args.json")
+    for folder in sorted((file.parent for file in files), key=start_time):
         try:
             facts = json.loads((folder / "args.json").read_text())
             key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
             if not (folder / "agent.pt").exists():
-                ended = diverged(log_of(runs_dir, key.env_id, key.seed))
+                ended = diverged(log_of(folder.parent, key.env_id, key.seed))
                 (found.diverged if ended else found.unfinished).add(key)
                 warn(f"{folder} is left out: {'diverged' if ended else 'not finished'}")
                 continue
@@ -263,7 +282,7 @@ def remarks_on_missing(found: Found) -> list[str]:
         if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
             names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
             remarks.append(f"Left out, {problem}: {names}.")
-    if short := [run for run in found.runs.values() if len(run.scores) < WINDOW]:
+    if short := [run for run in found.runs.values() if len(run.scores) < run.window]:
         names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
         remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
     return remarks
@@ -302,26 +321,40 @@ def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list
     return by_env, remarks
 
 
-def read_other_runs(folder: Path, program: str, metric: str) -> dict[str, list[Run]]:
+def other_folders(folder: Path, pattern: str = "*") -> dict[Path, re.Match[str]]:
+    """Another program's run folders that match a pattern, the oldest first, with their names.
+
+    A name is what `parse_name` finds in it; folders called otherwise are left out. An environment's
+    id may have a slash, which makes two folders of it: the pattern's * stands for slashes, too.
+    """
+    names = {}
+    folders = {file.parent for file in folder.rglob("events.out.tfevents.*")}
+    for path in sorted(folders, key=start_time):
+        text = path.relative_to(folder).as_posix()
+        name = parse_name(text)
+        if name and fnmatchcase(text, pattern):
+            names[path] = name
+    return names
+
+
+def read_other_runs(
+    folder: Path, program: str, metric: str, pattern: str = "*"
+) -> dict[str, list[Run]]:
     """Another program's runs by environment; fails if they are runs of several algorithms.
 
-    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's; whatever has
-    logged the metric will do. Of two runs of a seed the newer one counts.
+    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's, or
+    <env_id>__<exp_name>__<seed>_<number>, as Stable-Baselines3's; whatever has logged the metric
+    will do. Of two runs of a seed the newer one counts.
     """
     found = Found()
     names = set()
-    folders = {file.parent for file in folder.rglob("events.out.tfevents.*")}
-    for path in sorted(folders, key=start_time):
-        # An environment's id may have a slash, which makes two folders of it.
-        match = re.fullmatch(r"(.+?)__(.+)__(\d+)__.+", path.relative_to(folder).as_posix())
-        if match is None:
-            continue
-        key = RunKey(program, match[1], int(match[3]))
+    for path, name in other_folders(folder, pattern).items():
+        key = RunKey(program, name[1], int(name[3]))
         args = {"env_id": key.env_id, "seed": key.seed}
         run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
         if not len(run.scores):
             continue
-        names.add(match[2])
+        names.add(name[2])
         if key in found.runs:
             warn(f"{found.runs[key].folder} is left out: {path.name} is newer")
         found.runs[key] = run

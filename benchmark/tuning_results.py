@@ -26,6 +26,10 @@ from tuning import REFUSED, Candidate, Search, Table, shown, work
 
 IMPORTANCE_FROM = 10  # finished trials, below which importance is a guess
 CHECK_SEED = 1001  # the first seed of the check: far from those that the search has seen
+UNDECIDED = (
+    "Fresh seeds leave open whether the best flags are better than the defaults, "
+    "0 is in the interval. The best flags:"
+)
 
 
 # ------ what has been found ------
@@ -120,9 +124,14 @@ def choice(search: Search, check: Check | None) -> tuple[str, dict[str, Any]]:
     best = search.winner()
     if best is None:
         return "No trial was better than the defaults, which are:", {}
-    if check and check_difference(search, check).value <= 0:
+    if check is None:
+        return "The best flags:", best.params
+    difference = check_difference(search, check)
+    if difference.value <= 0:
         return "With fresh seeds the best flags were not better than the defaults, which are:", {}
-    return "The best flags:", best.params
+    if difference.low <= 0:
+        return UNDECIDED, best.params
+    return "The best flags, with fresh seeds better than the defaults:", best.params
 
 
 def commands(search: Search, params: dict[str, Any]) -> list[str]:

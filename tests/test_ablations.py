@@ -67,9 +67,9 @@ def weights(script: str, source: str, folder: Path, **flags: Any) -> torch.Tenso
 
 
 @functools.cache
-def baseline_weights(script: str) -> torch.Tensor:
+def baseline_weights(script: str, **flags: Any) -> torch.Tensor:
     with tempfile.TemporaryDirectory() as folder:
-        return weights(script, COLLECTION.source(script), Path(folder))
+        return weights(script, COLLECTION.source(script), Path(folder), **flags)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -93,9 +93,8 @@ def test_trains_otherwise_than_the_script(script: str, ablation: Ablation, tmp_p
         flags["env_id"] = "continuous:Target-v0"  # others refuse actions beyond their bounds
     edited = weights(script, ablation.apply(COLLECTION.source(script)), tmp_path, **flags)
     assert edited.isfinite().all()
-    if not flags:
-        unedited = baseline_weights(script)
-        assert edited.shape != unedited.shape or not torch.equal(edited, unedited)
+    unedited = baseline_weights(script, **flags)
+    assert edited.shape != unedited.shape or not torch.equal(edited, unedited)
 
 
 def test_debug_variables_change_nothing_that_is_learned(tmp_path: Path):

@@ -5,15 +5,18 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import ablations as results
 import intervals
 import pytest
 from ablations import Effect, read_effects, table, write_effects
+from details import DETAILS, NOT_IMPLEMENTED
 from family import Script
 from helpers.benchmark_runs import FAKE_TRAINING, run_program
 from helpers.in_process import load_program
@@ -23,7 +26,7 @@ from undo import ablations, own_ablations
 
 plot = load_program("ablation_plot.py")
 # Lines of ppo.py in which details are undone, for a script that only pretends to train.
-DETAILS = """
+TAGGED_LINES = """
 TEXTS = ("eps=1e-5",)  # [core-3] Adam epsilon
 TEXTS = ("args.max_grad_norm, norm)",)  # [core-11] global gradient clipping
 TEXTS = ("args.max_grad_norm, none)",)  # [core-12] debug variables
@@ -40,7 +43,7 @@ class FakeScript:
         text = FAKE_TRAINING.read_text()
         last_words = "ppo.py: diverged at step 42: the loss is not finite"
         text = text.replace("RuntimeError: the loss is not finite", last_words)
-        self.path.write_text(text + DETAILS)
+        self.path.write_text(text + TAGGED_LINES)
         self.runs_dir = folder / "runs"
 
     def run(self, *flags: str, script: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -204,6 +207,12 @@ def test_the_shell_script_trains_both_scripts(shell):
     assert done.stdout.count("ablation_plot.py --runs-dir runs/benchmark/ablation/") == 2
 
 
+def test_its_example_of_some_details_writes_elsewhere():
+    text = (ROOT / "benchmark" / "ablation.sh").read_text()
+    partial = [line for line in text.splitlines() if line.startswith("# ") and "--details" in line]
+    assert partial and all(line.endswith(" --plot results") for line in partial)
+
+
 def test_flags_of_the_shell_script_go_to_the_runner(shell):
     flags = ("--env-ids", "Acrobot-v1", "--num-seeds", "2", "--details", "core-3", "--dry-run")
     runs = shell("ppo", *flags).stdout.splitlines()[:-1]
@@ -238,6 +247,50 @@ def test_difference_of_few_or_equal_scores():
     difference, low, high = intervals.welch(one, two)
     assert difference == 1.5 and math.isnan(low) and math.isnan(high)
     assert intervals.welch(alike, alike + 2) == (-2, -2, -2)
+
+
+def test_p_value_is_of_the_test_that_makes_the_interval():
+    """By hand: for 2 degrees of freedom p is 1 - t / sqrt(2 + t²)."""
+    scores, baseline = plot.np.array([0.0, 2.0]), plot.np.array([10.0, 12.0])
+    t = 10 / 2**0.5
+    assert plot.p_value(scores, baseline) == pytest.approx(1 - t / (2 + t**2) ** 0.5)
+    for shift in (-0.01, 0.01):  # beyond, and within half of the interval
+        near = scores + 10 - (4.30265 + shift) * 2**0.5
+        difference = intervals.welch(near, baseline)
+        assert (plot.p_value(near, baseline) < 0.05) == (difference.high < 0) == (shift > 0)
+    one, alike = plot.np.array([3.0]), plot.np.array([5.0, 5.0])
+    assert math.isnan(plot.p_value(one, scores)) and math.isnan(plot.p_value(one[:0], scores))
+    assert plot.p_value(alike, alike) == 1 and plot.p_value(alike, alike + 2) == 0
+
+
+def trained(*scores: float, seeds: tuple[int, ...] = (1, 2, 3)) -> list:
+    """Runs with these scores, as ablation_plot.py has read them."""
+    runs = zip(seeds, scores, strict=False)
+    return [
+        plot.Trained("x", SimpleNamespace(seed=n, score=x, scores=plot.np.array([x])), False)
+        for n, x in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "seeds", "cell"),
+    [
+        ((500.0, 400.0, 450.0), (1, 2, 3), "the same scores"),
+        ((500.0, 400.0), (1, 2), "the same scores, 2 runs"),
+        ((450.0,), (3,), "the same scores, 1 run"),
+        ((500.0, 400.0, 450.01), (1, 2, 3), "0.0 (-113 to 113)"),
+        ((500.0, 450.0, 400.0), (1, 2, 3), "0.0 (-113 to 113)"),
+        ((450.0,), (4,), "0.0, 1 run"),
+        ((), (), "not run yet"),
+    ],
+)
+def test_scores_are_the_same_if_those_of_every_seed_are(scores, seeds, cell):
+    """Most seeds are not enough, nor are the same scores of other seeds."""
+    baseline = trained(500.0, 400.0, 450.0)
+    effect = plot.effect_of("core-3", "A-v0", trained(*scores, seeds=seeds), baseline)
+    assert effect.same == cell.startswith("the same") and results.cell(effect) == cell
+    shown = plot.interval_of(dataclasses.replace(effect, start=0.0))
+    assert (shown == "the same scores") == effect.same
 
 
 def make_run(
@@ -304,6 +357,7 @@ def test_effects_table_and_picture(runs_dir, tmp_path):
     half = 2.7764 * (2 / 3) ** 0.5
     assert (found.low, found.high) == pytest.approx((-50 - half, -50 + half), abs=0.01)
     assert found.certain and found.gain == 100
+    assert 0 < found.p < 0.001 and not found.same
     found = effects["core-7"]
     assert (found.runs, found.diverged, found.difference) == (2, 1, -20) and not found.certain
     assert effects["core-4"].runs == 0 and math.isnan(effects["core-4"].difference)
@@ -344,6 +398,22 @@ def test_environments_that_were_trained_elsewhere_stay(runs_dir, tmp_path):
         assert rows[:5] == [("baseline", "A-v0")] * 3 + [("baseline", "B-v0")] * 2
         assert len(rows) == 12 and rows[-2:] == [("core-7", "B-v0")] * 2
     assert "| 100 (3 runs) | 200 (2 runs) |" in (out / "ablation_ppo.md").read_text()
+
+
+def test_numbers_of_details_without_runs_are_not_written_over(runs_dir, tmp_path):
+    """Those of another folder of runs, where only some of the details were trained."""
+    out = tmp_path / "out"
+    words = ["--out", str(out)]
+    assert run_program("ablation_plot.py", "--runs-dir", str(runs_dir), *words).returncode == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    (runs_dir / "core-3").rename(tmp_path / "core-3")
+    done = run_program("ablation_plot.py", "--runs-dir", str(runs_dir), *words)
+    reason = "core-3 in A-v0, of which --runs-dir has no finished run: write elsewhere"
+    assert done.returncode == 2
+    assert done.stderr == f"error: --out: {out / 'ablation_ppo.csv'} has {reason}\n"
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    elsewhere = ["--out", str(tmp_path / "elsewhere")]
+    assert run_program("ablation_plot.py", "--runs-dir", str(runs_dir), *elsewhere).returncode == 0
 
 
 def test_the_picture_has_shares_of_what_is_learned():
@@ -387,9 +457,10 @@ def test_no_runs_are_bad_input(tmp_path, runs_dir):
 
 def test_effects_are_read_as_they_were_written(tmp_path):
     effect = Effect("core-3", "A-v0", 1, 0, 2.0, 3, 4.0, 5.0, -2.0, math.nan, math.nan)
-    write_effects([effect], tmp_path / "x.csv")
-    (found,) = read_effects(tmp_path / "x.csv")
-    assert repr(found) == repr(effect)
+    other = dataclasses.replace(effect, low=-3.0, high=-1.0, p=2.11e-10)
+    same = dataclasses.replace(effect, p=1.0, same=True)
+    write_effects([effect, other, same], tmp_path / "x.csv")
+    assert repr(read_effects(tmp_path / "x.csv")) == repr([effect, other, same])
     assert read_effects(tmp_path / "nowhere.csv") == []
     (tmp_path / "x.csv").write_text("tag,score\ncore-3,1\n")
     with pytest.raises(ValueError, match=r"x\.csv: the columns are not tag, env_id"):
@@ -408,19 +479,73 @@ def test_what_was_not_run_says_so():
     assert lines[6].endswith("| **-2.0** (-3.0 to -1.0) |")
 
 
-def test_the_details_that_matter_are_named_with_what_is_lost():
+def test_holms_correction_by_hand():
+    """0.05 / 4, 0.05 / 3 and 0.05 / 2 are the limits, in order; what follows one above is left."""
     effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 11.0, 1.0, -9.0, -10.0, -8.0)
-    less = dataclasses.replace(effect, env_id="B-v0", difference=-2.0, low=-3.0, high=-1.0)
-    small = dataclasses.replace(effect, env_id="C-v0", difference=-0.9, low=-1.0, high=-0.8)
+
+    def left(*ps: float) -> list[float]:
+        effects = [dataclasses.replace(effect, p=p) for p in ps]
+        return [one.p for one in results.beyond_chance(effects)]
+
+    assert left(0.016, 0.9, 0.012, 0.026) == [0.012, 0.016]
+    assert left(0.016, 0.9, 0.013, 0.016) == []
+    assert left(0.016, math.nan, 0.012, 0.026) == [0.012, 0.016, 0.026], "3 of them were tested"
+    assert left(0.01, 0.02) == [0.01, 0.02]
+    assert left() == []
+
+
+def test_details_are_named_by_whether_chance_explains_them():
+    effect = Effect("core-4", "A-v0", 5, 0, 2.0, 5, 11.0, 1.0, -9.0, -10.0, -8.0, p=0.0001)
+    other = dataclasses.replace(effect, env_id="B-v0", difference=-2.0, low=-3.0, high=-1.0)
     more = dataclasses.replace(effect, tag="core-3", difference=-10.0)
     gained = dataclasses.replace(effect, tag="core-5", difference=9.0, low=8.0, high=10.0)
-    chance = dataclasses.replace(effect, tag="core-6", high=1.0)
-    assert results.summary("ppo.py", [effect, less, small, more, gained, chance]) == (
-        "- in `ppo.py`: `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
-        "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %). "
-        "More is learned without `core-5` generalized advantage estimation (A-v0 90 %)"
+    chance = dataclasses.replace(effect, tag="core-6", p=0.04)
+    unclear = dataclasses.replace(effect, tag="core-7", high=1.0, p=0.06)
+    same = dataclasses.replace(effect, tag="core-8", difference=0.0, low=0, high=0, p=1, same=True)
+    single = dataclasses.replace(effect, tag="core-9", low=math.nan, high=math.nan, p=math.nan)
+    effects = [effect, other, more, gained, unclear, same, single]
+    script = "ppo_continuous_action.py"
+    counts, sure, *rest = results.summary({"ppo.py": effects, script: [chance]})
+    assert " ".join(counts.split()) == (
+        "7 differences were measured. In 1 of them all scores are the same; of the other 6, "
+        "about 0 would have a 95 % interval without 0 by chance alone. 5 have one: they are bold, "
+        "in the tables and below."
     )
-    assert results.summary("ppo.py", [small, chance]) == "- in `ppo.py`: none"
+    assert sure.startswith("**More than chance explains**, by Holm's correction over all 7,")
+    assert rest == [
+        "- in `ppo.py` less is learned without `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
+        "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %)\n"
+        "- in `ppo.py` more is learned without `core-5` generalized advantage estimation "
+        "(A-v0 90 %)",
+        "**Seen here, may be chance**, those that are bold besides:",
+        f"- in `{script}` less is learned without `core-6` mini-batch updates (A-v0 90 %)",
+    ]
+    assert results.summary({"ppo.py": [unclear]})[2:] == ["- none"]
+    assert results.summary({"ppo.py": [single], script: []}) == []
+
+
+def test_the_page_counts_its_tables():
+    """The numbers beside the names are those of the cells below, bold or not."""
+    text = " ".join(results.section(Collection()).split())
+    page = (ROOT / "docs" / "details.md").read_text()
+    with_interval = re.findall(r"\| (\**-?[\d.]+\** \([^|]* to [^|]*\))(?= \|)", text)
+    bold = [cell for cell in with_interval if cell.startswith("**")]
+    same = text.count("| the same scores")
+    assert f"{len(with_interval) + same} differences were measured. In {same} of them" in text
+    assert f"of the other {len(with_interval)}, about {0.05 * len(with_interval):.0f} " in text
+    assert f"alone. {len(bold)} have one" in text
+    lines = [line for line in page.splitlines() if line.startswith("- Without it")]
+    below = [number for line in lines for number in re.findall(r"\*\*(-?[\d.]+)\*\* \(", line)]
+    assert below and all(any(cell.startswith(f"**{x}**") for cell in bold) for x in below)
+
+
+def test_the_page_says_which_details_have_not_been_measured():
+    explanation = " ".join(results.EXPLANATION.split())
+    named = re.search(r"\(([a-z0-9, -]+)\) have not been measured", explanation)[1].split(", ")
+    measured = results.sentences(Collection())
+    for tag in DETAILS:
+        left_out = tag in named or tag.rpartition("-")[0] in named or tag in NOT_IMPLEMENTED
+        assert left_out != (tag in measured), tag
 
 
 def test_the_page_has_all_details_that_are_trained():

@@ -1,6 +1,7 @@
 """Answers, statistics and files of benchmark/compare.py, from numbers whose truth is known."""
 
 import csv
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import run_folders
 from helpers.benchmark_runs import BENCHMARK, run_program
-from helpers.in_process import load_program
+from helpers.in_process import events, load_program
 from rliable import metrics
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
@@ -23,7 +24,7 @@ Estimate = numbers.Estimate
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch):
     """Resampling takes most of the program's time; here its intervals are of no interest."""
-    monkeypatch.setattr(compare, "RESAMPLES", 100)
+    monkeypatch.setattr(numbers, "RESAMPLES", 100)
 
 
 def results_of(**groups: dict[str, list[float]]) -> numbers.Results:
@@ -58,12 +59,14 @@ def said(results: numbers.Results) -> str:
     return numbers.sentence(results.scores, results.comparisons[0])
 
 
-def make_group(folder: Path, scores: dict[str, list[float]], foreign: bool = False) -> Path:
+def make_group(
+    folder: Path, scores: dict[str, list[float]], foreign: bool = False, name: str = "ppo"
+) -> Path:
     """Runs whose last episodes have these scores, a seed for each; foreign: without args.json."""
     for env_id, values in scores.items():
         for seed, value in enumerate(values, 1):
             part = {"start": 0, "episodes": episodes(np.full(3, value)), "last": (100, 9.0)}
-            run = make_run(folder, env_id, seed, [part])
+            run = make_run(folder, env_id, seed, [part], name=name)
             if foreign:
                 (run / "args.json").unlink()
     return folder
@@ -124,13 +127,14 @@ def test_better_in_percent_of_the_baselines_score():
             [10.0, 11.0, 12.0],
             [11.0, 12.0, 13.0],
             "B and A cannot be told apart: a difference of 9 % of A's mean (95 %: -12 to "
-            "30), probability of improvement 0.78; if that is the true difference, about 17 seeds "
-            "of each would show it.",
+            "30), probability of improvement 0.78; if that is the true difference, about 17 fresh "
+            "seeds of each would show it.",
         ),
         (
             [500.0, 500.0],
             [500.0, 500.0, 500.0],
-            "B and A cannot be told apart: their runs score the same.",
+            "B and A cannot be told apart yet: B scored the same, but equal scores tell nothing "
+            "about chance.",
         ),
         (
             [100.0],
@@ -141,13 +145,92 @@ def test_better_in_percent_of_the_baselines_score():
         (
             [0.0, 0.0],
             [3.0, 3.0],
-            "B is better than A by 3.0 points (95 %: 3.0 to 3.0), probability of improvement 1.00.",
+            "B and A cannot be told apart yet: B scored higher by 3.0 points, but equal scores "
+            "tell nothing about chance.",
         ),
     ],
     ids=["worse", "hopeless", "more seeds", "alike", "one seed", "from zero"],
 )
 def test_what_the_answer_says(before, after, expected):
     assert said(results_of(A={"X-v0": before}, B={"X-v0": after})) == expected
+
+
+def test_opposite_effects_are_told_in_place_of_advice():
+    """Variances 1/144 on scales from 0 to 12; over both 8 degrees of freedom, t = 2.306."""
+    low, high = [0.0, 1.0, 2.0], [10.0, 11.0, 12.0]
+    results = results_of(A={"X-v0": low, "Y-v0": high}, B={"X-v0": high, "Y-v0": low})
+    half = 2.306 * (4 / (144 * 2**2 * 3)) ** 0.5
+    assert f"{100 * half:.0f}" == "11"
+    undecided = (
+        "; over all undecided, a difference of 0 % of the way from the worst to the best run "
+        "(95 %: -11 to 11) over 2 environments, probability of improvement 0.50"
+    )
+    clear = "better than A in X-v0 and worse in Y-v0"
+    assert said(results) == f"B is {clear}{undecided}."
+    (comparison,) = results.comparisons
+    comparison.lost = {"B": "1 of 7 runs of B diverged"}
+    apart = f"B and A cannot be told apart, though the runs of B that have a score are {clear}"
+    assert said(results) == f"{apart}{undecided}; 1 of 7 runs of B diverged."
+
+
+def test_at_most_three_environments_of_a_kind_are_named():
+    """Better in five, worse in five."""
+    low, high = [0.0, 1.0, 2.0], [10.0, 11.0, 12.0]
+    names = [f"E{number}" for number in range(10)]
+    results = results_of(
+        A={name: low if name < "E5" else high for name in names},
+        B={name: high if name < "E5" else low for name in names},
+    )
+    begin = "B is better than A in E0, E1, E2 and 2 more and worse in E5, E6, E7 and 2 more; over"
+    assert said(results).startswith(begin)
+
+
+def human_scores(**normalized: list[float]) -> dict[str, list[float]]:
+    """Scores of games that are these on the scale from random to human play."""
+    scales = numbers.read_atari_scales()
+    return {
+        f"{game}-v5": [scales[game].low + scales[game].span * value for value in values]
+        for game, values in normalized.items()
+    }
+
+
+def test_one_game_does_not_decide_over_all_games():
+    """Middle halves: 0, 0, .1, .1 of A and .2, .4, .4, .4 of B; the means differ by 25."""
+    games = ("Alien", "Breakout", "Pong")
+    before = human_scores(**{game: [0.0, 0.1] for game in (*games, "Atlantis")})
+    after = human_scores(**{game: [0.2, 0.4] for game in games}, Atlantis=[100.0, 101.0])
+    results = results_of(A=before, B=after)
+    (comparison,) = results.comparisons
+    assert comparison.overall.value == pytest.approx(0.35 - 0.05)
+    assert 0.1 <= comparison.overall.low < 0.3 < comparison.overall.high <= 0.4
+    answer = said(results)
+    assert answer.startswith("B is better than A by 30 % of the way from random to human play (95")
+    assert ") in the interquartile mean over 4 environments, probability" in answer
+    assert "difference of interquartile means to A" in results.overall
+
+    alike = said(results_of(A=before, B=before))
+    assert "a difference of 0.0 % of the way from random to human play (95 %" in alike
+    assert "seeds" not in alike  # those that are reckoned are for differences of means
+
+
+@pytest.mark.parametrize(
+    ("steps", "longest", "told"),
+    [
+        ({"X-v0": 50}, {"X-v0": 1000}, "(95 %: 7 to 17) after 50 of 1,000 steps, probability"),
+        ({"X-v0": 90}, {"X-v0": 100}, "(95 %: 7 to 17), probability"),
+        (
+            {"X-v0": 50, "Y-v0": 100},
+            {"X-v0": 1000, "Y-v0": 100},
+            " over 2 environments (X-v0 after 50 of 1,000 steps), probability",
+        ),
+    ],
+)
+def test_a_comparison_before_the_end_says_so(steps, longest, told):
+    before, after = [98.0, 100.0, 102.0], [110.0, 112.0, 114.0]
+    results = results_of(A=dict.fromkeys(steps, before), B=dict.fromkeys(steps, after))
+    results.scores.steps = steps
+    results.scores.longest = longest
+    assert told in said(results)
 
 
 @pytest.mark.usefixtures("no_picture")
@@ -211,6 +294,31 @@ def test_welchs_interval_is_scipys():
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
+@pytest.mark.parametrize("second", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7]])
+def test_equal_scores_give_no_interval(second):
+    """Not even by what rounding leaves of a variance: the mean of three times 0.1 is not 0.1."""
+    found = numbers.difference([(np.full(3, 0.1), np.array(second))])
+    assert found.value == pytest.approx(second[0] - 0.1) and not found.has_interval
+    matrices = [np.full((3, 1), 0.1), np.array(second)[:, None]]
+    assert not numbers.bootstrap(matrices, numbers.mean_improvement).has_interval
+
+
+def test_equal_scores_in_one_of_two_environments():
+    """Where they make a difference there is none to be shown; else the other one decides."""
+    before, after = {"X-v0": [1.0, 2.0, 3.0]}, {"X-v0": [7.0, 8.0, 9.0]}
+    solved = {"Y-v0": [500.0, 500.0]}
+    unlike = results_of(A=before | {"Y-v0": [400.0, 400.0]}, B=after | solved)
+    assert unlike.comparisons[0].by_env["X-v0"].has_interval
+    assert not unlike.comparisons[0].by_env["Y-v0"].has_interval
+    assert said(unlike).endswith("but equal scores in Y-v0 tell nothing about chance.")
+    games = {"Alien": [0.0, 0.1], "Pong": [0.0, 0.0]}
+    middles = results_of(A=human_scores(**games), B=human_scores(**games | {"Pong": [1.0, 1.0]}))
+    assert said(middles).endswith("but equal scores in Pong-v5 tell nothing about chance.")
+    alike = results_of(A=before | solved, B=after | solved)
+    assert alike.comparisons[0].overall.has_interval
+    assert said(alike).startswith("B is better than A by ")
+
+
 def test_intervals_cover_the_truth_in_95_of_100_cases():
     """Two environments of different spread, few seeds, unequal numbers of them."""
     rng = np.random.default_rng(1)
@@ -258,12 +366,38 @@ def test_middle_half_gap_and_profile_of_a_known_matrix():
     assert band.shape == (2, 4) and (band[0] <= share).all() and (share <= band[1]).all()
 
 
+def test_the_profile_ends_before_an_outlier():
+    """0, 0.01, ... 1 and one of 230; the middle half is from 0.25 to 0.75 or so."""
+    usual = np.arange(101) / 100
+    grid = comparison_picture.profile_grid(np.append(usual, 230.0))
+    assert grid[0] < 0 and 1 < grid[-1] < 1.1
+    assert np.allclose(comparison_picture.profile_grid(usual), grid)
+    games = human_scores(Alien=[0.0, 0.5, 1.0], Breakout=[0.2, 0.3, 0.4], Atlantis=[0.1, 0.2, 230])
+    results = results_of(A=games, B=games)
+    axes = comparison_picture.plt.figure().subplots()
+    comparison_picture.draw_profiles(axes, results.scores, {"A": "black", "B": "red"})
+    assert axes.get_xlabel() == "normalized score; farther right: 2 of 18 runs"
+    assert axes.get_xlim()[1] < 1.1
+    comparison_picture.plt.close(axes.figure)
+
+
 def test_resampling_is_reproducible_and_holds_the_number():
     matrix = np.random.default_rng(4).normal(0.5, 0.2, (5, 3))
     first = numbers.bootstrap(matrix, numbers.interquartile_mean)
     assert first == numbers.bootstrap(matrix, numbers.interquartile_mean)
     assert first.low < first.value < first.high
     assert not numbers.bootstrap(matrix[:1], numbers.interquartile_mean).has_interval
+
+
+def test_resampling_is_short_in_these_tests():
+    calls = []
+
+    def counted(matrix: np.ndarray) -> np.ndarray:
+        calls.append(matrix)
+        return matrix.mean(axis=0)[:1]
+
+    numbers.bootstrap(np.array([[1.0], [2.0]]), counted)
+    assert 100 <= len(calls) < 110
 
 
 # ------ scales ------
@@ -293,6 +427,8 @@ def test_atari_scores_are_of_the_57_games_of_the_benchmark():
     assert all(scale.low < scale.high for scale in games.values())
     pong = games["Pong"].normalize(np.array([-20.7, 14.6]))
     assert list(pong) == [0, 1]
+    digest = hashlib.sha256(numbers.ATARI_SCORES.read_bytes()).hexdigest()
+    assert digest == "61203d7f6d2aecdacdadf02b5fc97a2f78fee4ebb3eb578bf92e65f28d6ae7ee"
 
 
 def test_scales_by_default_and_on_request():
@@ -324,7 +460,7 @@ def test_writes_table_pictures_and_numbers(tmp_path):
     assert "|  | B | 5.00 ± 1.00 (3 seeds) | +3.00 (+0.73 to +5.27) | +150.0 (" in table
     assert "No run of B, so not in the overall numbers: Z-v0." in table
     assert "| Z-v0, 100 steps | A | 1.00 (1 seed) |" in table and "|  | B | - |" in table
-    assert "B has the script and the flags of A." in table
+    assert "B has the script, flags, packages and hardware of A." in table
     with open(out / "it.csv") as file:
         rows = {(row["env_id"], row["group"]): row for row in csv.DictReader(file)}
     assert rows["Y-v0", "B"]["difference"] == "2.5" and rows["Y-v0", "A"]["difference"] == ""
@@ -396,6 +532,81 @@ def test_runs_without_a_score_are_in_the_answer(tmp_path, log, before, after, be
     assert f"B: Left out, {why}: X-v0 seed 4, X-v0 seed 5, X-v0 seed 6." in table
 
 
+@pytest.mark.usefixtures("no_picture")
+def test_groups_are_chosen_by_pattern(tmp_path):
+    runs = make_group(tmp_path / "runs", {"X-v0": LOW})
+    make_group(runs, {"X-v0": HIGH}, name="ppo-mine")
+    groups = f"before={runs}/*__ppo__*", f"after={runs}/*__ppo-mine__*"
+    assert answer(tmp_path, *groups).startswith("after is better than before by 100 % ")
+    every = f"all={runs.parent}/r*s/*"
+    done = run_program("compare.py", groups[0], every)
+    assert done.returncode == 2
+    expected = f"error: all: runs of ppo, ppo-mine in {runs.parent}/r*s/*; choose by a pattern, as "
+    assert expected in done.stderr
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_another_programs_runs_are_chosen_by_pattern(tmp_path):
+    """The pattern also holds where an environment's name has made two folders of one."""
+    theirs = make_group(tmp_path / "theirs", {"X-v0": LOW, "ALE/Pong-v5": LOW}, foreign=True)
+    (theirs / "ALE").mkdir()
+    for run in theirs.glob("ALE-*"):
+        run.rename(theirs / "ALE" / run.name.removeprefix("ALE-"))
+    make_group(theirs, {"X-v0": HIGH}, foreign=True, name="dqn")
+    found = compare.read_groups(compare.Args((f"A={theirs}/*__ppo__*", f"B={theirs}/*__dqn__*")))
+    assert [set(group.by_env) for group in found] == [{"X-v0", "ALE/Pong-v5"}, {"X-v0"}]
+    done = run_program("compare.py", f"A={theirs}", f"B={theirs}/*__dqn__*")
+    expected = f"error: A: runs of dqn, ppo in {theirs}; choose by a pattern, as A='{theirs}/*__dqn"
+    assert done.returncode == 2 and expected in done.stderr
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_stable_baselines3_as_its_user_names_the_runs(tmp_path):
+    """Two seeds of 128 steps, the second trained twice; the log's last mean is the score."""
+    from stable_baselines3 import PPO
+
+    theirs = tmp_path / "theirs"
+    for seed in (1, 2, 2):
+        model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=seed, tensorboard_log=str(theirs))
+        model.learn(128, tb_log_name=f"CartPole-v1__sb3__{seed}", log_interval=1)
+    means = [
+        events(theirs / f"CartPole-v1__sb3__{name}").Scalars("rollout/ep_rew_mean")[-1]
+        for name in ("1_1", "2_2")
+    ]
+    ours = make_group(tmp_path / "ours", {"CartPole-v1": [1.0, 2.0]})
+    metrics = ("--metric", "ours=charts/episodic_return", "sb3=rollout/ep_rew_mean")
+    answer(tmp_path, f"sb3={theirs}", f"ours={ours}", more=metrics)
+    with open(tmp_path / "out/compare_scores.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["group"] == "sb3"]
+    assert [row["seed"] for row in rows] == ["1", "2"]
+    model_runs = run_folders.read_other_runs(theirs, "sb3", "rollout/ep_rew_mean")["CartPole-v1"]
+    assert [run.total_steps for run in model_runs] == [means[0].step, means[1].step] == [128, 128]
+    assert [run.score for run in model_runs] == [means[0].value, means[1].value]
+
+
+def test_the_last_of_means_is_the_score_and_nine_is_before_ten(tmp_path):
+    part = {"start": 0, "episodes": episodes(np.array([1.0, 2.0, 6.0])), "last": (100, 9.0)}
+    for tag, score in (("rollout/ep_rew_mean", 6.0), ("rollout/ep_rew", 3.0)):
+        folder = tmp_path / tag
+        (make_run(folder, "X-v0", 1, [part], tag=tag) / "args.json").unlink()
+        (run,) = run_folders.read_other_runs(folder, "Peer", tag)["X-v0"]
+        assert (run.score, run.score_after(20)) == (score, 2.0 if tag.endswith("_mean") else 1.5)
+    folders = [Path(f"X-v0__sb3__1_{number}") for number in (10, 9)]
+    assert sorted(folders, key=run_folders.start_time) == folders[::-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), {}),
+        (("a/b",), {"A": "a/b", "B": "a/b"}),
+        (("B=c", "a/b"), {"A": "a/b", "B": "c"}),
+    ],
+)
+def test_a_metric_is_of_all_groups_or_of_one(given, expected):
+    assert compare.split_metrics(given, ["A", "B"]) == expected
+
+
 def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
     folder = make_group(tmp_path / "theirs", {"X-v0": [1.0, 2.0]}, foreign=True)
     part = {"start": 0, "episodes": episodes(np.full(3, 9.0)), "last": (100, 9.0)}
@@ -459,7 +670,8 @@ def test_runs_of_a_group_with_unlike_flags_are_told(tmp_path):
     facts = json.loads((run / "args.json").read_text())
     facts["args"]["new"] = True
     (run / "args.json").write_text(json.dumps(facts))
-    assert "The runs of X-v0 differ in new." in compare.read_group("A", folder, None).remarks
+    found = compare.read_group("A", compare.Source("", folder), None)
+    assert "The runs of X-v0 differ in new." in found.remarks
 
 
 @pytest.mark.parametrize(("seeds", "told"), [(9, True), (10, False)])
@@ -497,19 +709,38 @@ def test_what_differs_is_told(tmp_path):
         (run / "ppo.py").write_text("# edited")
     answer(tmp_path, *groups)
     table = (tmp_path / "out" / "compare.md").read_text()
-    assert "B beside A: `gamma` 0.99 → 0.9; the script, SHA-256" in table
+    assert "B beside A: `gamma` 0.99 → 0.9; the script, SHA-256 not recorded → " in table
+
+
+def test_other_packages_and_other_hardware_are_told(tmp_path):
+    groups = []
+    for name in "AB":
+        folder = make_group(tmp_path / name, {"X-v0": [1.0, 2.0]})
+        for run in folder.iterdir():
+            facts = json.loads((run / "args.json").read_text())
+            facts["versions"]["gymnasium"] = "1.4.0"
+            if name == "B":
+                facts["versions"] |= {"torch": "2.14.0", "mujoco": "3.3.0"}
+                facts["hardware"] = "16 CPUs, cuda NVIDIA H100"
+            (run / "args.json").write_text(json.dumps(facts))
+        groups.append(compare.read_group(name, compare.Source("", folder), None))
+    assert compare.what_differs(*groups) == (
+        "B beside A: torch 2.13.0 → 2.14.0; mujoco not recorded → 3.3.0; "
+        "hardware cpu → 16 CPUs, cuda NVIDIA H100."
+    )
 
 
 @pytest.mark.usefixtures("no_picture")
 def test_runs_are_compared_where_the_shortest_ended(tmp_path):
-    part = {"start": 0, "episodes": episodes(np.arange(10.0)), "last": (100, 9.0)}
-    make_run(tmp_path / "a", "X-v0", 1, [part])
-    part = {"start": 0, "episodes": episodes(np.arange(20.0)), "last": (200, 9.0)}
+    part = {"start": 0, "episodes": episodes(np.arange(5.0)), "last": (50, 9.0)}
+    shortest = make_run(tmp_path / "a", "X-v0", 1, [part])
+    part = {"start": 0, "episodes": episodes(np.arange(20.0)), "last": (1000, 9.0)}
     make_run(tmp_path / "b", "X-v0", 1, [part])
     groups = f"A={tmp_path / 'a'}", f"B={tmp_path / 'b'}"
-    assert "B scored the same, but one seed gives no interval" in answer(tmp_path, *groups)
-    table = (tmp_path / "out" / "compare.md").read_text()
-    assert "X-v0 is compared after 100 steps" in table and "others did up to 200." in table
+    done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
+    assert "B scored the same after 50 of 1,000 steps, but one seed gives" in done.stdout
+    told = f"X-v0 is compared after 50 steps, where {shortest.name} ended; others did up to 1,000."
+    assert f"warning: {told}" in done.stderr.splitlines() and told in done.stdout
 
 
 @pytest.mark.usefixtures("no_picture")
@@ -534,12 +765,17 @@ def test_a_score_keeps_its_seed_where_another_one_is_left_out():
         (["A={a}", "A={b}"], "two groups are called A"),
         (["A={a}", "B={empty}"], "B: no finished run"),
         (["A={a}", "B={other}"], "no environment has runs of all groups"),
-        (["A={a}", "B={mixed}"], "B: runs of ppo.py, ppo_atari.py"),
+        (["A={a}", "B={mixed}"], "B: runs of ppo, ppo_atari in {mixed}; choose by a pattern, as"),
+        (["A={a}", "B={b}/*__dqn__*"], "B: no run folder matches {b}/*__dqn__*"),
+        (["A={a}", "B={b}/x/*"], "B: there is no folder {b}/x"),
         (["A={a}", "B={b}", "--normalize", "human"], "human knows nothing of X-v0"),
-        (["A={a}", "B={b}", "--normalize", "{a}/none.csv"], "no CSV file with numbers"),
+        (["A={a}", "B={b}", "--normalize", "Human"], "Human: neither auto, human or range nor a"),
+        (["A={a}", "B={b}", "--normalize", "{shell}"], "no CSV file with numbers"),
         (["A={a}", "B={b}", "--normalize", "{bad}"], "low must be below high, also of X-v0"),
         (["A={a}", "B={b}", "--out", "{bad}"], "is not a folder"),
+        (["A={a}", "B={b}", "--name", "x/y"], "--name: 'x/y' is not the name of a file"),
         (["A={a}", "B={b}", "--metric", "charts/nothing"], "A: no finished run"),
+        (["A={a}", "B={b}", "--metric", "C=charts/x"], "--metric C=charts/x: there is no group C"),
     ],
 )
 def test_bad_input_is_one_line(words, problem, tmp_path):
@@ -551,7 +787,9 @@ def test_bad_input_is_one_line(words, problem, tmp_path):
     folders["bad"].write_text("env_id,low,high\nX-v0,3,3\n")
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     make_run(folders["mixed"], "X-v0", 2, [part], name="ppo_atari")
+    folders["shell"] = BENCHMARK / "ppo.sh"
     words = [word.format(**folders) for word in words]
+    problem = problem.format(**folders)
     if "--out" not in words:
         words += ["--out", str(tmp_path / "out")]
     done = run_program("compare.py", *words)

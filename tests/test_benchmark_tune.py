@@ -178,7 +178,8 @@ def test_flags_that_are_worse_than_the_defaults_do_not_win(fake, tmp_path):
 @pytest.mark.parametrize(
     ("scores", "sentence", "flags"),
     [
-        ([5.0, 7.0, 6.0], "The best flags:", ["--learning-rate", "0.1"]),
+        ([8.0, 9.0, 10.0], "The best flags, with fresh seeds better", ["--learning-rate", "0.1"]),
+        ([5.0, 7.0, 6.0], "Fresh seeds leave open whether", ["--learning-rate", "0.1"]),
         ([1.0, 2.0, 3.0], "With fresh seeds the best flags were not better", []),
     ],
 )
@@ -195,6 +196,8 @@ def test_fresh_seeds_decide_which_flags_are_shown(scores, sentence, flags, fake)
     check = tuning_results.Check(of_defaults, of_best)
     said, params = tuning_results.choice(search, check)
     assert said.startswith(sentence) and tuning.flags(params) == flags
+    said, params = tuning_results.choice(search, None)
+    assert said == "The best flags:" and tuning.flags(params) == ["--learning-rate", "0.1"]
     # By hand: variances of 1 and 4 in points, 5 / 3 of the difference, and Welch's 50 / 17.
     difference = (np.mean(scores) - 4) / 20
     half = math.sqrt(5 / 3) / 20 * stats.t.ppf(0.975, 50 / 17)

@@ -23,12 +23,21 @@ TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their deta
 }
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
+SAME = "the same scores"
+ALPHA = 0.05  # how often chance alone may leave 0 out of an interval
 PICTURE = "![What is lost without each detail](results/ablation.png)"
-MATTERS = 0.1  # share that is lost without a detail, from which on a sentence names it
 EXPLANATION = """\
-By how much the final score differs when a script is trained without one of its details; below, each
-detail says so, too. Without the following ones a tenth or more of what is learned is lost, and that
-is more than chance explains:"""
+By how much the final score differs when `ppo.py` or `ppo_continuous_action.py` is trained without
+one of its details; below, each detail says so, too. Details that only other scripts have (atari,
+lstm, multidiscrete, aux-2, aux-4) have not been measured."""
+COUNTS = """\
+{compared} differences were measured. In {same} of them all scores are the same; of the other
+{intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
+one: they are bold, in the tables and below."""
+SURE = """\
+**More than chance explains**, by Holm's correction over all {compared}, in percent of what the
+script with all details learns:"""
+UNSURE = "**Seen here, may be chance**, those that are bold besides:"
 NUMBERS = """\
 <details markdown="1"><summary>All numbers, and how they were measured</summary>
 
@@ -37,8 +46,9 @@ MEASURED = """\
 `benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
 MuJoCo for 500k steps, on LunarLander for 1M with flags of its own. The edits are in
 `tests/mutations/`. A score is the mean return of a run's last 100 episodes, an effect the
-difference of the means over the seeds, its interval Welch's. One in twenty intervals leaves out 0
-by chance. A dash: training would show nothing, the line says why.
+difference of the means over the seeds, its interval Welch's. "The same scores": seed by seed those
+with all details. CartPole-v1's 500 is the maximum, so that a detail which only makes learning
+faster does not show there. A dash: training would show nothing, the line says why.
 Runs that diverged ended early and count as they ended. Of HalfCheetah's runs some end near 1,400
 points and some near 3,000, Walker2d's anywhere between, so three seeds show little there. In the
 picture 100 % is what the script with all details learns: its final score less that of its first ten
@@ -53,7 +63,7 @@ class Effect:
 
     Scores are means over the runs; low and high are the ends of the 95 % interval of the
     difference. A number that is not known is NaN: without runs all of them, of a single run the
-    interval.
+    interval and p.
     """
 
     tag: str
@@ -67,6 +77,8 @@ class Effect:
     difference: float  # score less baseline
     low: float
     high: float
+    p: float = math.nan  # of the test whose interval this is
+    same: bool = False  # with each seed the score is the baseline's
 
     @property
     def gain(self) -> float:
@@ -97,6 +109,8 @@ def value_of(column: str, text: str) -> Any:
         return text
     if column in ("runs", "diverged", "baseline_runs"):
         return int(text)
+    if column == "same":
+        return text == "yes"
     return float(text) if text else math.nan
 
 
@@ -120,7 +134,9 @@ def write_effects(effects: Iterable[Effect], path: Path) -> None:
             row = asdict(effect)
             for name, value in row.items():
                 if isinstance(value, float):
-                    row[name] = "" if math.isnan(value) else f"{value:.2f}"
+                    digits = ".3g" if name == "p" else ".2f"
+                    row[name] = "" if math.isnan(value) else f"{value:{digits}}"
+            row["same"] = "yes" if effect.same else "no"
             writer.writerow(row)
 
 
@@ -135,13 +151,13 @@ def runs(count: int) -> str:
 
 
 def cell(effect: Effect | None) -> str:
-    """The difference with its interval; bold if 0 is not in it."""
+    """The difference with its interval, bold if 0 is not in it; or that all scores are the same."""
     if effect is None or effect.runs == 0:
         return NOT_RUN
-    text = number(effect.difference)
+    text = SAME if effect.same else number(effect.difference)
     if effect.certain:
         text = f"**{text}**"
-    if not math.isnan(effect.low):
+    if not (effect.same or math.isnan(effect.low)):
         text += f" ({number(effect.low)} to {number(effect.high)})"
     if effect.runs != effect.baseline_runs:
         text += f", {runs(effect.runs)}"
@@ -194,15 +210,52 @@ def named(effects: list[Effect]) -> str:
     for tag in sorted(by_tag, key=lambda tag: -max(abs(effect.lost) for effect in by_tag[tag])):
         where = ", ".join(f"{one.env_id} {100 * abs(one.lost):.0f} %" for one in by_tag[tag])
         texts.append(f"{label(tag).partition(',')[0]} ({where})")
-    return "; ".join(texts) or "none"
+    return "; ".join(texts)
 
 
-def summary(script: str, effects: list[Effect]) -> str:
-    """A line of Markdown: the details without which much is lost, and those that cost much."""
-    text = f"- in `{script}`: {named([one for one in effects if one.lost >= MATTERS])}"
-    if gained := [one for one in effects if one.lost <= -MATTERS]:
-        text += f". More is learned without {named(gained)}"
-    return text
+def beyond_chance(effects: list[Effect]) -> list[Effect]:
+    """Those that Holm's correction over all of these effects leaves, the surest first."""
+    compared = sorted(
+        (effect for effect in effects if not math.isnan(effect.p)), key=lambda effect: effect.p
+    )
+    for place, effect in enumerate(compared):
+        if effect.p > ALPHA / (len(compared) - place):
+            return compared[:place]
+    return compared
+
+
+def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> str:
+    """A list in Markdown: without which details of each script less is learned, or more."""
+    lines = []
+    for script, own in by_script.items():
+        shown = [effect for effect in own if effect in effects]
+        if lost := [effect for effect in shown if effect.lost > 0]:
+            lines.append(f"- in `{script}` less is learned without {named(lost)}")
+        if gained := [effect for effect in shown if effect.lost < 0]:
+            lines.append(f"- in `{script}` more is learned without {named(gained)}")
+    return "\n".join(lines) or "- none"
+
+
+def summary(by_script: dict[str, list[Effect]]) -> list[str]:
+    """Paragraphs: how many effects were measured, which are certain and which may be chance."""
+    compared = [one for own in by_script.values() for one in own if not math.isnan(one.p)]
+    if not compared:
+        return []
+    intervals = [effect for effect in compared if not effect.same]
+    certain = [effect for effect in intervals if effect.certain]
+    sure = beyond_chance(compared)
+    unsure = [effect for effect in certain if effect not in sure]
+    counts = COUNTS.format(
+        compared=len(compared),
+        same=len(compared) - len(intervals),
+        intervals=len(intervals),
+        chance=ALPHA * len(intervals),
+        certain=len(certain),
+    )
+    parts = [counts, SURE.format(compared=len(compared)), lines_about(sure, by_script)]
+    if unsure:
+        parts += [UNSURE, lines_about(unsure, by_script)]
+    return parts
 
 
 def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
@@ -241,16 +294,15 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
 
 def section(collection: Collection) -> str:
     """The picture and the tables of all scripts; empty if no script has ablations."""
-    tables, lines = [], []
+    tables, by_script = [], {}
     for script, (wanted, effects) in measured(collection).items():
         tables += [f"**`{script}`**", table(wanted, effects)]
-        if effects:
-            lines.append(summary(script, effects))
+        by_script[script] = effects
     if not tables:
         return ""
     picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
-    parts = [*picture, EXPLANATION, "\n".join(lines), NUMBERS, *tables, MEASURED]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [*picture, EXPLANATION, *summary(by_script), NUMBERS, *tables, MEASURED]
+    return "\n\n".join(parts) + "\n"
 
 
 def pages(collection: Collection) -> dict[Path, str]:
