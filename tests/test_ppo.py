@@ -361,6 +361,17 @@ def test_every_metric_is_logged(spy: Spy, tmp_path: Path):
     assert counts == len(scalars["charts/episodic_return"]) > 0
 
 
+@pytest.mark.parametrize("returns", [[0.0, 5e-324], [1e17, 1e17 + 16], [1e17]], ids=str)
+def test_returns_that_differ_by_rounding_have_a_histogram(returns: list[float], tmp_path: Path):
+    """NumPy chooses no bins for them; a run of dm_control's point_mass ended because of that."""
+    run = ppo.Run(ppo.Args(), tmp_path, {})
+    run.episodes = [(8, "", episodic_return, 8) for episodic_return in returns]
+    run.write_episodes(8)
+    run.writer.close()
+    (point,) = events(tmp_path).Histograms("charts/episodic_returns")
+    assert point.histogram_value.num == len(returns)
+
+
 # ------ probe environments: solved in seconds, or something is wrong ------
 def solve(kind: str, folder: Path, **flags: Any) -> Any:
     flags = {"num_envs": 8, "num_steps": 16, "total_timesteps": 128 * 70, "ent_coef": 0.0} | flags

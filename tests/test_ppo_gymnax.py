@@ -477,6 +477,16 @@ def test_many_episodes_share_points(tmp_path: Path):
     assert run.recent == [[x, x + 1] for x in range(160, 260)]
 
 
+@pytest.mark.parametrize("returns", [[0.0, 5e-324], [1e17, 1e17 + 16], [1e17]], ids=str)
+def test_returns_that_differ_by_rounding_have_a_histogram(returns: list[float], tmp_path: Path):
+    """NumPy chooses no bins for them."""
+    run = script.Run(script.Args(total_timesteps=10_000), tmp_path, {})
+    run.write_histogram("charts/episodic_returns", np.array(returns), 8)
+    run.writer.close()
+    (point,) = events(tmp_path).Histograms("charts/episodic_returns")
+    assert point.histogram_value.num == len(returns)
+
+
 def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
     run = script.Run(script.Args(total_timesteps=10_000, num_seeds=2), tmp_path, {})
     means = jnp.full((2, 2), jnp.nan)
