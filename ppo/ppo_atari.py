@@ -605,7 +605,7 @@ class Run:
             self.recent.append([episodic_return, length])
         if self.episodes:
             returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
-            # With a margin: NumPy finds no bins where returns differ by rounding alone.
+            # Thirty bins, with a margin: NumPy finds none where returns differ by rounding alone.
             margin = 1e-6 * (1 + np.abs(returns).max())
             bins = np.linspace(returns.min() - margin, returns.max() + margin, 31)
             self.writer.add_histogram("charts/episodic_returns", returns, step, bins=bins)

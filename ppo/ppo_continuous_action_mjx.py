@@ -740,9 +740,10 @@ class Run:
 
     def write_histogram(self, name: str, x: Any, step: int) -> None:
         """Writes how the values of x, (n,), are distributed."""
-        # With a margin: NumPy finds no bins where values differ by rounding alone.
+        # Thirty bins, with a margin: NumPy finds none where values differ by rounding alone.
         margin = 1e-6 * (1 + np.abs(x).max())
-        counts, limits = np.histogram(x, np.linspace(x.min() - margin, x.max() + margin, 31))
+        bins = np.linspace(x.min() - margin, x.max() + margin, 31)
+        counts, limits = np.histogram(x, bins)
         histogram = HistogramProto(
             min=x.min(),
             max=x.max(),
