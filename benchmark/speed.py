@@ -557,16 +557,18 @@ def read_summary(path: Path) -> Cells:
 
 
 def times_as_long(ours: list[Race], theirs: list[Race], clock: str) -> str:
-    """How many times as long they take: median and range of the rounds that ours got there in.
+    """How many times as long they take in the rounds that ours got there in: median, and range.
 
     clock: the field of Race that counts. Lower bounds if they did not reach the score each time.
+    Of one round there is no range.
     """
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.reached]
     if not pairs:
         return ""
-    ratios = spread([getattr(b, clock) / getattr(a, clock) for a, b in pairs])
+    ratios = [getattr(b, clock) / getattr(a, clock) for a, b in pairs]
+    text = spread(ratios).text(digits=2) if len(ratios) > 1 else f"{ratios[0]:.2f}"
     bound = "" if all(b.reached for _, b in pairs) else "at least "
-    return f"{bound}{ratios.text(digits=2)} times"
+    return f"{bound}{text} times"
 
 
 def race_table(results: dict[str, list[Race]], own: int) -> str:

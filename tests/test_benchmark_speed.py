@@ -409,6 +409,11 @@ def test_the_table_of_times_until_a_score(tmp_path):
     assert lines[1] == "CartPole-v1,475.0,ppo.py,1,10.0,5.0,100000,True" and len(lines) == 10
 
 
+def test_one_round_has_no_range():
+    results = {"ppo.py": races((10, 5, 100_000, True)), "Peer": races((20, 20, 110_000, True))}
+    assert speed.race_table(results, 1).endswith(" 110k steps | 2.00 times | 4.00 times |")
+
+
 def test_until_a_score_all_have_their_own_defaults(tmp_path):
     """Hyperparameters and steps are each one's own; SB3 has no number of steps, and gets ours."""
     script = tmp_path / "cleanrl" / "ppo.py"
