@@ -191,10 +191,10 @@ class Signals:
         signal n has ended it.
         """
         send = getattr(os, "killpg", os.kill)  # on Windows there are no groups
+        passed_on = len(self.received)  # before the command begins: it may be told at once
         # In a session of its own: the terminal's Ctrl-C reaches it through here, once.
         in_shell = isinstance(command, str)
         process = subprocess.Popen(command, shell=in_shell, start_new_session=True)
-        passed_on = len(self.received)
         while True:
             try:
                 exit_code = process.wait(timeout=ANSWER)

@@ -6,10 +6,12 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from console import clock, percent
@@ -363,6 +365,24 @@ def test_what_follows_the_runs_is_stopped(fake, tmp_path, signum, exit_code):
     code, output, errors = finish(process)
     assert code == exit_code and "the same command again goes on" in output and errors == ""
     assert not (tmp_path / "B-v0").exists() and not (tmp_path / "slept").exists()
+
+
+def test_a_signal_while_a_command_starts_is_passed_on(monkeypatch):
+    """It comes before the command's start has returned."""
+    console = load_program("console.py")
+    signals = console.Signals()
+
+    def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
+        process = begin(*args, **options)
+        signals.received.append(signal.SIGINT)
+        return process
+
+    begin = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    try:
+        assert signals.run("sleep 60") == 128 + signal.SIGINT
+    finally:
+        signals.release()
 
 
 def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatch):
