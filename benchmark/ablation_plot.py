@@ -16,12 +16,12 @@
     uv run benchmark/ablation_plot.py --runs-dir runs/benchmark/ablation/ppo --out results
 
 Runs that are not finished are left out, so that this can be called while others still go on.
-Writes ablation_ppo.csv (the effect of each detail in each environment), ablation_ppo_scores.csv (a
-line for each run), ablation_ppo.md (a table), and from all such files of effects in --out the
-picture ablation.png and .svg. What those files say of environments that have no runs in --runs-dir
-stays: they can be trained one after the other, on different machines. Of an environment that has
-runs it must have them of all details that --out has numbers of. Exit codes: 0 done, 2 bad input or
-no finished run of the baseline.
+Writes ablation_ppo.csv (the effect of each detail in each environment on the mean score of the
+training), ablation_ppo_scores.csv (a line for each run, also with its final score), ablation_ppo.md
+(a table), and from all such files of effects in --out the picture ablation.png and .svg. What those
+files say of environments that have no runs in --runs-dir stays: they can be trained one after the
+other, on different machines. Of an environment that has runs it must have them of all details that
+--out has numbers of. Exit codes: 0 done, 2 bad input or no finished run of the baseline.
 """
 
 import csv
@@ -31,7 +31,7 @@ import re
 import sys
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,16 @@ from ablations import SAME, Effect, label, read_effects, table, write_effects
 from undo import ablations
 
 BASELINE = "baseline"  # the variant that has all details, as in ablation.py
-SCORE_COLUMNS = ["variant", "env_id", "seed", "score", "steps", "minutes", "diverged", "made_with"]
+SCORE_COLUMNS = [
+    *("variant", "env_id", "seed", "score", "training_mean", "steps", "minutes", "diverged"),
+    *("script", *run_folders.Provenance.columns()),
+]
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 DARK = 0.6  # share from which on a background wants white text
 EXPLANATION = (
-    "What is lost (red) or gained (blue) without a detail: the difference of the final score,",
-    "in percent of what training with all details adds to the score. Below it the 95 % interval;",
-    "no colour where 0 is in it.",
+    "What is lost (red) or gained (blue) without a detail: the difference of the mean score",
+    "over the whole training, in percent of what all details add to it. Below it the 95 %",
+    "interval; no colour where 0 is in it.",
 )
 # From "nothing is learned any more" over "makes no difference" to "twice as much is learned".
 COLORS = LinearSegmentedColormap.from_list("worth", ["#b2182b", "#ffffff", "#2166ac"])
@@ -79,6 +82,14 @@ class Trained:
     variant: str  # the folder's name: of an ablation, or BASELINE
     run: run_folders.Run
     diverged: bool
+
+    @property
+    def score(self) -> float:
+        """Mean over the whole training: what is learned later, or less, lowers it.
+
+        A run that diverged counts with its last score for the steps that it did not do.
+        """
+        return self.run.mean_score(self.run.settings.get("total_timesteps", self.run.total_steps))
 
     @property
     def start(self) -> float:
@@ -150,14 +161,14 @@ def p_value(scores: np.ndarray, baseline: np.ndarray) -> float:
 
 def all_the_same(runs: list[Trained], baseline: list[Trained]) -> bool:
     """Whether each run has the score of the baseline with its seed."""
-    before = {trained.run.seed: trained.run.score for trained in baseline}
-    return all(trained.run.score == before.get(trained.run.seed) for trained in runs)
+    before = {trained.run.seed: trained.score for trained in baseline}
+    return all(trained.score == before.get(trained.run.seed) for trained in runs)
 
 
 def effect_of(tag: str, env_id: str, runs: list[Trained], baseline: list[Trained]) -> Effect:
     """The effect of leaving out a detail in an environment; NaN if there are no runs without it."""
-    scores = np.array([trained.run.score for trained in runs])
-    before = np.array([trained.run.score for trained in baseline])
+    scores = np.array([trained.score for trained in runs])
+    before = np.array([trained.score for trained in baseline])
     difference, low, high = welch(scores, before) if runs else (math.nan,) * 3
     return Effect(
         tag=tag,
@@ -302,17 +313,20 @@ def with_rows_before(
 
 
 def score_row(trained: Trained) -> dict[str, str]:
-    """What the file of scores says of a run."""
+    """What the file of scores says of a run, and what rerun.py needs to make it again."""
     run = trained.run
+    made = {name: str(value) for name, value in asdict(run.provenance).items()}
     return {
         "variant": trained.variant,
         "env_id": run.env_id,
         "seed": str(run.seed),
         "score": f"{run.score:.2f}",
+        "training_mean": f"{trained.score:.2f}",
         "steps": str(run.total_steps),
         "minutes": f"{run.total_minutes:.2f}",
         "diverged": "yes" if trained.diverged else "no",
-        "made_with": run.provenance.made_with,
+        "script": run.script,
+        **made,
     }
 
 
@@ -328,7 +342,7 @@ def read_scores(path: Path) -> list[dict[str, str]]:
 
 
 def write_scores(rows: list[dict[str, str]], path: Path) -> None:
-    """CSV with the final score of each run."""
+    """CSV with the score of each run, at the end and over the whole training."""
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, SCORE_COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -28,6 +28,7 @@ Exit codes: 0 done, whatever the answer; 2 bad input or nothing to compare.
 """
 
 import csv
+import dataclasses
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ from run_folders import (
     METRICS,
     RETURN,
     WINDOW,
+    Provenance,
     Run,
     find_runs,
     mean_and_std,
@@ -399,21 +401,26 @@ def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
     write_rows(path, ["measure", "group", "value", "low", "high"], rows)
 
 
-def write_runs(scores: Scores, path: Path) -> None:
-    """CSV: a line for each run."""
+def write_runs(groups: list[Group], scores: Scores, path: Path) -> None:
+    """CSV: a line for each run, with what rerun.py needs to make it again."""
     rows: list[list[Any]] = []
-    for name, of in scores.raw.items():
-        for env_id, raw in of.items():
-            columns = (scores.seeds[name][env_id], raw, scores.normalized(name, env_id))
+    for group in groups:
+        for env_id, raw in scores.raw[group.name].items():
+            runs = {run.seed: run for run in group.by_env[env_id]}
+            seeds_of = scores.seeds[group.name][env_id]
+            columns = (seeds_of, raw, scores.normalized(group.name, env_id))
             for seed, score, normalized in zip(*columns, strict=True):
-                rows.append([env_id, name, seed, float(score), float(normalized)])
-    write_rows(path, ["env_id", "group", "seed", "score", "normalized"], rows)
+                row = [env_id, group.name, seed, float(score), float(normalized)]
+                row += [scores.steps[env_id], runs[seed].script]
+                rows.append(row + list(dataclasses.astuple(runs[seed].provenance)))
+    header = ["env_id", "group", "seed", "score", "normalized", "steps", "script"]
+    write_rows(path, [*header, *Provenance.columns()], rows)
 
 
 # ------ the program ------
 
 
-def write_all(results: Results, out: Path, name: str) -> list[Path]:
+def write_all(groups: list[Group], results: Results, out: Path, name: str) -> list[Path]:
     """Write picture, table and files of numbers; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     ends = (".md", ".png", ".svg", ".csv", "_overall.csv", "_scores.csv")
@@ -423,7 +430,7 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
     draw(results, png, svg)
     write_environments(results.scores, results.comparisons, environments)
     write_overall(results.overall, overall)
-    write_runs(results.scores, runs)
+    write_runs(groups, results.scores, runs)
     return paths
 
 
@@ -438,7 +445,7 @@ def main() -> int:
     results = evaluate(groups, args.normalize)
     for remark in results.scores.remarks:
         warn(remark)
-    paths = write_all(results, args.out, args.name)
+    paths = write_all(groups, results, args.out, args.name)
     print(paths[0].read_text())
     for path in paths:
         print(path)

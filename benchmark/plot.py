@@ -418,10 +418,10 @@ def write_curves(runs: list[Run], path: Path, what: str) -> None:
 
 def write_scores(runs: list[Run], path: Path) -> None:
     """CSV with the final score of each run, and what rerun.py needs to make it again."""
-    names = [one.name for one in dataclasses.fields(Provenance)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env_id", "seed", "score", "steps", "minutes", "script", *names])
+        columns = ["env_id", "seed", "score", "steps", "minutes", "script"]
+        writer.writerow([*columns, *Provenance.columns()])
         for run in runs:
             row = [run.env_id, run.seed, f"{run.score:.2f}", run.total_steps]
             row += [f"{run.total_minutes:.2f}", run.script]

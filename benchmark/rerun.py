@@ -9,12 +9,15 @@
     uv run benchmark/rerun.py ppo/CartPole-v1
     uv run benchmark/rerun.py ppo/Acrobot-v1 --num-seeds 5 --start-seed 11 --workers 2
     uv run benchmark/rerun.py presets/ppo/LunarLander-v3
+    uv run benchmark/rerun.py ablation_ppo/CartPole-v1/core-7
 
 A row is <file>/<environment>: the runs of an environment in docs/results/<file>_scores.csv, which
-also says with which flags they were made. The script is today's, with these flags and, if nothing
-else is said, these seeds. A run with a published seed is the same run again: its score should be
-the published one, digit for digit. Where it is not, the means agree if they differ by at most twice
-the spread of the published seeds; that is no test. With other seeds the scores agree if Student's
+also says with which flags they were made. Of compare.py and ablation.py it has a third part, the
+group or the detail that was left out; without a detail an edited copy of the script is run. The
+script is today's, with these flags and, if nothing else is said, these seeds. A run with a
+published seed is the same run again: its score should be the published one, digit for digit. Where
+it is not, the means agree if they differ by at most twice the spread of the published seeds; that
+is no test. With other seeds the scores agree if Student's
 t-test with pooled variance does not tell them apart at 5 %: runs of the same program have the same
 spread. Less than 1 % of the score is no difference, for environments in which all runs end alike.
 Exit codes: 0 they agree, 1 they do not or a run failed, 2 bad input, 130 and 143 when stopped.
@@ -36,7 +39,11 @@ from console import Signals, fail, seeds
 from run_folders import HASH_DIGITS, Provenance, Run, mean_and_std, read_runs
 from scipy import stats
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
+from undo import ablations
+
 ROOT = Path(__file__).resolve().parents[1]
+BASELINE = "baseline"  # the variant of an ablation that is the script as it is
 SMALL = 0.01  # of the published score: less is no difference
 SPREADS = 2  # standard deviations that means of the same seeds may differ by
 NAMES = 6  # of rows that are shown in place of one that there is not
@@ -44,7 +51,7 @@ NAMES = 6  # of rows that are shown in place of one that there is not
 
 @dataclass
 class Args:
-    row: tyro.conf.Positional[str]  # FILE/ENV_ID: ppo/CartPole-v1 is in ppo_scores.csv
+    row: tyro.conf.Positional[str]  # FILE/ENV_ID[/GROUP]: ppo/CartPole-v1 is in ppo_scores.csv
     num_seeds: int | None = None  # runs; as many as were published if not given
     start_seed: int | None = None  # the first seed; the first published one if not given
     workers: int = 1  # runs at a time
@@ -60,6 +67,7 @@ class Row:
     """What was published of an environment."""
 
     env_id: str
+    variant: str  # detail that was left out of the script; none if empty, or as BASELINE
     script: str
     made: Provenance
     steps: int  # of the longest run
@@ -88,7 +96,8 @@ def all_rows(results: Path) -> dict[str, list[dict[str, str]]]:
         table = path.relative_to(results).as_posix().removesuffix("_scores.csv")
         with open(path, newline="") as file:
             for line in csv.DictReader(file):
-                found.setdefault(f"{table}/{line.get('env_id')}", []).append(line)
+                words = [table, line.get("env_id"), line.get("group") or line.get("variant")]
+                found.setdefault("/".join(word for word in words if word), []).append(line)
     return found
 
 
@@ -117,6 +126,7 @@ def read_row(results: Path, name: str) -> Row:
     try:
         return Row(
             env_id=first["env_id"],
+            variant=first.get("variant", ""),
             script=first["script"],
             made=Provenance(
                 script_hash=first["script_hash"],
@@ -133,9 +143,32 @@ def read_row(results: Path, name: str) -> Row:
         fail(f"{name}: {error}")
 
 
-def script_hash(script: Path) -> str:
-    """First digits of the file's SHA-256, as in the published rows."""
-    return hashlib.sha256(script.read_bytes()).hexdigest()[:HASH_DIGITS]
+def script_hash(source: str) -> str:
+    """First digits of a script's SHA-256, as in the published rows."""
+    return hashlib.sha256(source.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def source_of(args: Args, row: Row) -> str:
+    """Today's script, without the detail that the row's runs were made without."""
+    source = (args.scripts / row.script).read_text()
+    if row.variant in ("", BASELINE):
+        return source
+    for ablation in ablations(row.script, source).values():
+        if ablation.name == row.variant:
+            return ablation.apply(source)
+    fail(f"{args.row}: {row.script} has no detail {row.variant} that can be left out")
+
+
+def script_to_run(args: Args, row: Row, runs_dir: Path) -> Path:
+    """Today's script, or an edited copy of it beside the runs."""
+    script = args.scripts / row.script
+    source = source_of(args, row)
+    if source == script.read_text():
+        return script
+    copy = runs_dir / row.script
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(source)
+    return copy
 
 
 def launcher(python: str | None, processes: int) -> list[str]:
@@ -152,7 +185,7 @@ def launcher(python: str | None, processes: int) -> list[str]:
 
 def runner_command(args: Args, row: Row, runs_dir: Path) -> list[str]:
     """The call of the runner that makes the row again."""
-    script = args.scripts / row.script
+    script = script_to_run(args, row, runs_dir)
     words = [*launcher(args.python, row.made.processes), str(script), *shlex.split(row.made.flags)]
     command = [sys.executable, str(Path(__file__).with_name("run.py"))]
     command += ["--command", shlex.join(words), "--env-ids", row.env_id]
@@ -265,7 +298,7 @@ def main() -> int:
     row = read_row(args.results, args.row)
     check(args, row)
     # An edited script starts afresh, elsewhere.
-    digest = script_hash(args.scripts / row.script)
+    digest = script_hash(source_of(args, row))
     runs_dir = args.runs_dir / f"{args.row.replace('/', '-')}-{digest}"
     signals = Signals()
     exit_code = signals.run(runner_command(args, row, runs_dir))

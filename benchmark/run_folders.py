@@ -9,7 +9,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,6 +28,7 @@ EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is 
 METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
+CURVE_POINTS = 200  # of a learning curve whose mean is taken
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
 # Names of other programs' run folders; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
 OTHER_NAMES = (r"(.+?)__(.+)__(\d+)__.+", r"(.+?)__(.+)__(\d+)_\d+")
@@ -60,6 +61,11 @@ class Provenance:
     processes: int = 1  # that trained together, by torchrun
     versions: str = ""  # "python 3.11.7 gymnasium 1.4.0 ..."
     hardware: str = ""
+
+    @classmethod
+    def columns(cls) -> list[str]:
+        """What the files of scores call its fields; their values are those of `astuple`."""
+        return [one.name for one in fields(cls)]
 
     @property
     def made_with(self) -> str:
@@ -98,6 +104,15 @@ class Run:
         """Mean score of the last episodes that had ended by then; NaN if none had."""
         scores = self.scores[self.steps <= steps]
         return float(scores[-self.window :].mean()) if len(scores) else np.nan
+
+    def mean_score(self, steps: int) -> float:
+        """Mean of the learning curve from the start to a step, the area under it as a score.
+
+        After the end of the run, and before its first episode ended, the nearest score counts.
+        """
+        grid = np.linspace(0, steps, CURVE_POINTS + 1)[1:]
+        curve = self.curve("steps", grid)
+        return float(np.where(np.isnan(curve), self.scores[0], curve).mean())
 
     def total(self, over: Axis) -> float:
         """How many steps or minutes the run took."""

@@ -10,11 +10,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import ablations as results
 import intervals
 import pytest
+import run_folders
 from ablations import Effect, read_effects, table, write_effects
 from details import DETAILS, NOT_IMPLEMENTED
 from family import Script
@@ -265,11 +265,35 @@ def test_p_value_is_of_the_test_that_makes_the_interval():
 
 def trained(*scores: float, seeds: tuple[int, ...] = (1, 2, 3)) -> list:
     """Runs with these scores, as ablation_plot.py has read them."""
-    runs = zip(seeds, scores, strict=False)
     return [
-        plot.Trained("x", SimpleNamespace(seed=n, score=x, scores=plot.np.array([x])), False)
-        for n, x in runs
+        plot.Trained("x", a_run(seed, [score], steps=[1]), False)
+        for seed, score in zip(seeds, scores, strict=False)
     ]
+
+
+def a_run(seed: int, scores: list[float], steps: list[int], **settings: int) -> run_folders.Run:
+    """A run whose episodes ended with these scores after these steps."""
+    return run_folders.Run(
+        folder=Path("x"),
+        script="ppo.py",
+        env_id="A-v0",
+        seed=seed,
+        settings=settings,
+        provenance=run_folders.Provenance(),
+        steps=plot.np.array(steps),
+        minutes=plot.np.zeros(len(steps)),
+        scores=plot.np.array(scores),
+        total_steps=steps[-1],
+        total_minutes=0.0,
+    )
+
+
+def test_a_score_is_the_mean_of_the_learning_curve():
+    """By hand: the curve is 2 until step 50, 4 until step 75, then 6; at 200 points."""
+    run = a_run(1, [2.0, 6.0, 10.0], steps=[25, 50, 75])
+    assert run.score == 6 and run.mean_score(100) == (99 * 2 + 50 * 4 + 51 * 6) / 200
+    ended_early = plot.Trained("x", a_run(1, [2.0, 6.0], [25, 50], total_timesteps=100), True)
+    assert ended_early.score == (99 * 2 + 101 * 4) / 200
 
 
 @pytest.mark.parametrize(
@@ -296,7 +320,10 @@ def test_scores_are_the_same_if_those_of_every_seed_are(scores, seeds, cell):
 def make_run(
     folder: Path, seed: int, start: float, end: float, env_id: str = "A-v0", ended: bool = True
 ) -> None:
-    """A run of a variant: 10 episodes of return `start`, then 100 of return `end`."""
+    """A run of a variant: 10 episodes of return `start`, then 100 of return `end`.
+
+    All of them end with the first step of 200, so that the mean of the curve is `end`.
+    """
     run = folder / f"{env_id}__ppo__{seed}__20261120-120000"
     run.mkdir(parents=True)
     facts = {
@@ -309,8 +336,9 @@ def make_run(
     (run / "args.json").write_text(json.dumps(facts))
     (run / ("agent.pt" if ended else "checkpoint.pt")).touch()
     writer = SummaryWriter(str(run))
-    for number, score in enumerate([start] * 10 + [end] * 100):
-        writer.add_scalar("charts/episodic_return", score, number + 1)
+    for score in [start] * 10 + [end] * 100:
+        writer.add_scalar("charts/episodic_return", score, 1)
+    writer.add_scalar("charts/learning_rate", 0.0, 200)
     writer.close()
 
 
@@ -364,7 +392,9 @@ def test_effects_table_and_picture(runs_dir, tmp_path):
 
     with open(out / "ablation_ppo_scores.csv") as file:
         scores = list(csv.DictReader(file))
-    assert len(scores) == 8 and scores[0]["made_with"] == "torch 2.13.0 on cpu"
+    assert len(scores) == 8 and (scores[0]["score"], scores[0]["training_mean"]) == ("99.00",) * 2
+    assert (scores[0]["versions"], scores[0]["hardware"]) == ("torch 2.13.0", "cpu")
+    assert scores[0]["script"] == "ppo.py"
     assert [row["diverged"] for row in scores if row["variant"] == "core-7"] == ["no", "yes"]
 
     text = (out / "ablation_ppo.md").read_text()
@@ -577,7 +607,8 @@ def test_a_detail_says_what_happens_without_it(tmp_path):
     write_effects([effect, other], tmp_path / results.RESULTS / "ablation_ppo.csv")
     found = results.sentences(collection)
     begin = "Without it in `ppo.py`: "
-    scores = "Final score: A-v0 **-2.0** (-3.0 to -1.0); B-v0 0.5 (-3.0 to 4.0), 1 diverged."
+    each = "A-v0 **-2.0** (-3.0 to -1.0); B-v0 0.5 (-3.0 to 4.0), 1 diverged"
+    scores = f"Change of the mean score: {each}."
     assert found["core-4"] == [f"{begin}the learning rate stays what it is at the start. {scores}"]
     assert found["core-3"] == [f"{begin}torch's default epsilon, 1e-8. Not run yet."]
     assert found["aux-3"][0].endswith("it is off unless --target-kl is given.")

@@ -13,6 +13,7 @@ from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
+from undo import own_ablations
 
 rerun = load_program("rerun.py")
 PUBLISHED = ROOT / "docs" / "results"
@@ -151,7 +152,7 @@ def test_its_runs_save_and_end_when_it_is_stopped(signum, exit_code, tmp_path):
     """Ctrl-C, which a terminal sends to the whole group, and SIGTERM, sent to the program alone."""
     fake = FakeScript(tmp_path)
     publish(tmp_path / "out", [1.0, 2.0], env_id="Slow-v0", script="fake.py", flags="")
-    fake.runs_dir = tmp_path / "runs" / f"it-Slow-v0-{rerun.script_hash(fake.path)}"
+    fake.runs_dir = tmp_path / "runs" / f"it-Slow-v0-{rerun.script_hash(fake.path.read_text())}"
     program = [sys.executable, str(BENCHMARK / "rerun.py"), "it/Slow-v0", "--workers", "2"]
     folders = ["--results", "out", "--scripts", str(tmp_path), "--runs-dir", "runs"]
     process = subprocess.Popen(
@@ -196,7 +197,7 @@ def test_dry_run_shows_the_commands(tmp_path, capfd):
     done = run_program("rerun.py", *words, "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     lines = capfd.readouterr().out.splitlines()
-    digest = rerun.script_hash(ROOT / "ppo" / "ppo.py")
+    digest = rerun.script_hash((ROOT / "ppo" / "ppo.py").read_text())
     own = f"--runs-dir {tmp_path}/runs/it-X-v0-{digest}"
     script = f"python3 {ROOT}/ppo/ppo.py --gamma 0.9 --env-id X-v0"
     assert lines == [f"{script} --seed {seed} {own}" for seed in (1, 2, 3)]
@@ -246,11 +247,41 @@ def test_a_row_in_a_folder_of_the_results_can_be_run(capfd):
     assert "--no-clip-vloss --env-id LunarLander-v3 --seed 1" in capfd.readouterr().out
 
 
+def test_rows_of_a_comparison_are_found_by_their_group(tmp_path):
+    publish(tmp_path / "out", [1.0, 2.0])
+    file = tmp_path / "out" / "it_scores.csv"
+    first, second = file.read_text().splitlines()[1:]
+    file.write_text(f"group,{HEADER}before,{first}\nafter,{second}\n")
+    rows = rerun.all_rows(tmp_path / "out")
+    assert list(rows) == ["it/X-v0/before", "it/X-v0/after"]
+    assert rerun.read_row(tmp_path / "out", "it/X-v0/after").scores == {2: 2.0}
+
+
+def test_an_ablation_is_run_by_an_edited_copy(tmp_path, capfd):
+    """The baseline by the script itself; a detail that the script has not is bad input."""
+    folders = ["--runs-dir", str(tmp_path), "--python", "python3", "--dry-run"]
+    row = "ablation_ppo/CartPole-v1"
+    assert run_program("rerun.py", f"{row}/core-7", *folders, "--num-seeds", "1").returncode == 0
+    words = capfd.readouterr().out.split()
+    source = (ROOT / "ppo" / "ppo.py").read_text()
+    edited = own_ablations("ppo.py")["core-7"].apply(source)
+    copy = Path(words[1])
+    assert copy.is_relative_to(tmp_path) and copy.read_text() == edited != source
+    assert copy.parent.name == f"ablation_ppo-CartPole-v1-core-7-{rerun.script_hash(edited)}"
+    assert run_program("rerun.py", f"{row}/baseline", *folders).returncode == 0
+    assert capfd.readouterr().out.split()[1] == str(ROOT / "ppo" / "ppo.py")
+    out = publish(tmp_path / "out", [1.0, 2.0])
+    file = out / "it_scores.csv"
+    lines = file.read_text().splitlines()[1:]
+    rows = "".join(f"core-99,{line}\n" for line in lines)
+    file.write_text(f"variant,{HEADER}{rows}")
+    done = run_program("rerun.py", "it/X-v0/core-99", "--results", str(out), *folders)
+    problem = "it/X-v0/core-99: ppo.py has no detail core-99 that can be left out"
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == f"error: {problem}"
+
+
 # Files whose rows do not say how they were made. There are to be fewer, never more.
 UNRECORDED = {
-    "ablation_ppo",
-    "ablation_ppo_continuous_action",
-    "compare_clip_vloss",
     "ppo_atari_envpool_breakout",
     "ppo_atari_envpool_xla_jax",
     "ppo_continuous_action_mjx",

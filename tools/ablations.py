@@ -27,9 +27,10 @@ SAME = "the same scores"
 ALPHA = 0.05  # how often chance alone may leave 0 out of an interval
 PICTURE = "![What is lost without each detail](results/ablation.png)"
 EXPLANATION = """\
-By how much the final score differs when `ppo.py` or `ppo_continuous_action.py` is trained without
-one of its details; below, each detail says so, too. Details that only other scripts have (atari,
-lstm, multidiscrete, aux-2, aux-4) have not been measured."""
+By how much the mean score of the whole training differs when `ppo.py` or `ppo_continuous_action.py`
+is trained without one of its details: whatever makes it learn later, or less, lowers that mean.
+Below, each detail says so, too. Details that only other scripts have (atari, lstm, multidiscrete,
+aux-2, aux-4) have not been measured."""
 COUNTS = """\
 {compared} differences were measured. In {same} of them all scores are the same; of the other
 {intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
@@ -41,29 +42,31 @@ UNSURE = "**Seen here, may be chance**, those that are bold besides:"
 NUMBERS = """\
 <details markdown="1"><summary>All numbers, and how they were measured</summary>
 
-Differences of the final score with their 95 % interval; bold where 0 is not in it."""
+Differences of the mean score with their 95 % interval; bold where 0 is not in it."""
 MEASURED = """\
 `benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
 MuJoCo for 500k steps, on LunarLander for 1M with flags of its own. The edits are in
-`tests/mutations/`. A score is the mean return of a run's last 100 episodes, an effect the
-difference of the means over the seeds, its interval Welch's. "The same scores": seed by seed those
-with all details. CartPole-v1's 500 is the maximum, so that a detail which only makes learning
-faster does not show there. A dash: training would show nothing, the line says why.
-Runs that diverged ended early and count as they ended. Of HalfCheetah's runs some end near 1,400
-points and some near 3,000, Walker2d's anywhere between, so three seeds show little there. In the
-picture 100 % is what the script with all details learns: its final score less that of its first ten
-episodes.
+`tests/mutations/`. The score of a run is the mean of its learning curve, the rolling mean of 100
+episodes, from the first step to the last; an effect is the difference of the means over the seeds,
+its interval Welch's. "The same scores": seed by seed those with all details. A dash: training would
+show nothing, the line says why. Runs that diverged count with their last score for the steps they
+did not do. Of HalfCheetah's runs some end near 1,400 points and some near 3,000, Walker2d's
+anywhere between, so three seeds show little there. In the picture 100 % is what the script with all
+details learns: its score less that of its first ten episodes. Final scores of all runs, the mean of
+their last 100 episodes, are in `docs/results/ablation_ppo_scores.csv` and
+`ablation_ppo_continuous_action_scores.csv`; [`benchmark/rerun.py`](benchmarks.md#check-a-number)
+runs each of them again.
 
 </details>"""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What it does to the final score of an environment that a detail is left out.
+    """What it does to the score of an environment that a detail is left out.
 
-    Scores are means over the runs; low and high are the ends of the 95 % interval of the
-    difference. A number that is not known is NaN: without runs all of them, of a single run the
-    interval and p.
+    Scores are means over the runs, of which each has the mean of its learning curve; low and high
+    are the ends of the 95 % interval of the difference. A number that is not known is NaN: without
+    runs all of them, of a single run the interval and p.
     """
 
     tag: str
@@ -285,7 +288,7 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
             text = f"Without it in `{script}`: {ablation.without}."
             if own:
                 each = [f"{effect.env_id} {cell(effect)}" for effect in own]
-                text += f" Final score: {'; '.join(each)}."
+                text += f" Change of the mean score: {'; '.join(each)}."
             elif ablation.edits:
                 text += f" {NOT_RUN.capitalize()}."
             found[ablation.tag].append(text)

@@ -131,7 +131,7 @@ def measured(tag: str, effects: list[Effect]) -> str:
         return ""
     each = [f"{effect.env_id} {cell(effect)}" for effect in own]
     how = "[measured](details.md#what-each-detail-is-worth)"
-    return f"Change of the final score without it, as {how}: {'; '.join(each)}."
+    return f"Change of the mean score without it, as {how}: {'; '.join(each)}."
 
 
 def slug(name: str) -> str:
