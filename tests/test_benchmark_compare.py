@@ -474,6 +474,8 @@ def test_writes_table_pictures_and_numbers(tmp_path):
         runs = {(row["env_id"], row["group"], row["seed"]): row for row in csv.DictReader(file)}
     assert len(runs) == 11
     assert runs["X-v0", "B", "3"]["score"] == "6" and runs["Y-v0", "A", "1"]["score"] == "5"
+    made = {name: runs["X-v0", "B", "3"][name] for name in ("script", "versions", "hardware")}
+    assert runs["X-v0", "B", "3"]["steps"] == "100" and all(made.values())
     assert (out / "it.png").read_bytes().startswith(b"\x89PNG")
     picture = (out / "it.svg").read_text()
     assert "<svg" in picture and len(picture) < 300_000
