@@ -18,8 +18,8 @@ prints itself: environment steps over the time of its training loop, without sta
 our first iteration, in which --compile compiles). Memory is the peak resident size of the process;
 most of it are torch's libraries, and less of them in torch's CPU builds. CleanRL and LeanRL are
 clones of their repositories, left out if not given; SB3 is run by speed_sb3.py, for the scripts
-that it has a counterpart of. uv runs each of them with the versions in requirements/, unless an
-interpreter is given.
+that it has a counterpart of; on Atari, where it has other wrappers, with --until alone. uv runs
+each of them with the versions in requirements/, unless an interpreter is given.
 
 With --until it is the time from the start of the process, imports and compiling included, packages
 installed before, until the mean return of the last 100 episodes reaches a score, or the training
@@ -57,6 +57,7 @@ HERE = Path(__file__).resolve().parent
 PPO = HERE.parent / "ppo"
 # Scripts that SB3 has a counterpart of, and the environments that they are known for.
 SB3_ENVS = {"ppo.py": "CartPole-v1", "ppo_continuous_action.py": "HalfCheetah-v4"}
+SB3_GAMES = {"ppo_atari.py", "ppo_atari_envpool.py"}  # which it plays with --until alone
 OUR_SPEED = r"steps, ([1-9][\d,]*) steps/s"  # of the last line, behind the number of steps
 STEPS = 200_000  # of a run whose speed is measured
 SPEED, MEMORY = "steps per second", "peak memory, MiB"  # columns of the table
@@ -265,17 +266,25 @@ def clone_contender(args: Args, peer: Peer, clone: Path, python: Path | None) ->
     return Contender(" ".join([peer.name, script.name, *flags]), command, peer.pattern, root)
 
 
+def default_of(script: Path, field: str) -> str:
+    """The default of a script's flag, as its source has it."""
+    found = re.search(rf"^    {field}: \w+ = (\S+)", script.read_text(), re.MULTILINE)
+    assert found is not None, "every script has it"
+    return found[1]
+
+
 def default_steps(script: Path) -> int:
     """How many environment steps a script trains for if nobody says otherwise."""
-    found = re.search(r"^    total_timesteps: int = ([\d_]+)", script.read_text(), re.MULTILINE)
-    assert found is not None, "every script has it"
-    return int(found[1])
+    return int(default_of(script, "total_timesteps"))
 
 
 def sb3_contender(args: Args) -> Contender:
     """SB3's PPO with the script's hyperparameters; with its own until a score."""
-    steps = args.total_timesteps or default_steps(PPO / args.script)
-    flags = ["--env-id", str(args.environment), "--steps", str(steps)]
+    script = PPO / args.script
+    steps = args.total_timesteps or default_steps(script)
+    env_id = args.environment or default_of(script, "env_id").strip('"')
+    env_id = re.sub(r"-v5$", "NoFrameskip-v4", env_id) if args.script in SB3_GAMES else env_id
+    flags = ["--env-id", env_id, "--steps", str(steps)]
     flags += ["--threads", str(args.threads)]
     if args.until is None:
         flags += ["--script", args.script]
@@ -292,7 +301,7 @@ def contenders(args: Args) -> list[Contender]:
         listed.append(clone_contender(args, CLEANRL, args.cleanrl, args.cleanrl_python))
     if args.leanrl is not None:
         listed.append(clone_contender(args, LEANRL, args.leanrl, args.leanrl_python))
-    if args.sb3 and args.script in SB3_ENVS:
+    if args.sb3 and (args.script in SB3_ENVS or (args.until and args.script in SB3_GAMES)):
         listed.append(sb3_contender(args))
     return listed
 

@@ -3,8 +3,10 @@
     uv run --no-project --with-requirements benchmark/requirements/sb3.txt \\
         benchmark/speed_sb3.py --script ppo.py --env-id CartPole-v1 --steps 100000
 
-Trains on the CPU and prints the environment steps per second of its training loop: "SPS: 6000.0".
-With --runs-dir it writes the return of each episode as the scripts do, for TensorBoard.
+Without --script it has its own hyperparameters, on Atari games (PongNoFrameskip-v4) with its own
+wrappers, a stack of four frames and its network for images. Trains on the CPU and prints the
+environment steps per second of its training loop: "SPS: 6000.0". With --runs-dir it writes the
+return of each episode as the scripts do, for TensorBoard.
 """
 
 import time
@@ -12,13 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import ale_py
+import gymnasium
 import torch
 import tyro
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 from torch.utils.tensorboard import SummaryWriter
+
+gymnasium.register_envs(ale_py)
 
 
 @dataclass(frozen=True)
@@ -113,13 +119,26 @@ def make_model(envs: VecEnv, seed: int, given: Hyperparameters) -> PPO:
     )
 
 
+def make_default_envs(env_id: str, seed: int) -> VecEnv:
+    """One environment, which is SB3's default; of Atari games a stack of four frames."""
+    if "NoFrameskip" in env_id:
+        return VecFrameStack(make_atari_env(env_id, seed=seed), n_stack=4)
+    return make_vec_env(env_id, seed=seed)
+
+
+def make_default_model(envs: VecEnv, seed: int) -> PPO:
+    """An agent with SB3's own hyperparameters that has learned nothing yet."""
+    images = len(envs.observation_space.shape or ()) == 3
+    return PPO("CnnPolicy" if images else "MlpPolicy", envs, seed=seed, device="cpu")
+
+
 def main() -> None:
     """Train and print the speed."""
     args = tyro.cli(Args, description=__doc__)
     torch.set_num_threads(args.threads)
     if args.script is None:
-        envs = make_vec_env(args.env_id, seed=args.seed)
-        model = PPO("MlpPolicy", envs, seed=args.seed, device="cpu")
+        envs = make_default_envs(args.env_id, args.seed)
+        model = make_default_model(envs, args.seed)
     else:
         given = COUNTERPARTS[args.script]
         envs = make_envs(args.env_id, args.seed, given)

@@ -427,6 +427,27 @@ def test_until_a_score_all_have_their_own_defaults(tmp_path):
     assert "--script" not in sb3 and sb3[sb3.index("--runs-dir") + 1] == "runs"
 
 
+def test_sb3_plays_atari_until_a_score_alone():
+    """It has no EnvPool: the game of that name is its own."""
+    for script, env_id in (("ppo_atari_envpool.py", "Pong-v5"), ("ppo_atari.py", None)):
+        args = speed.Args(script=script, env_id=env_id, until=18.0)
+        sb3 = speed.contenders(args)[-1].command
+        game = "Breakout" if env_id is None else "Pong"
+        assert sb3[sb3.index("--env-id") + 1] == f"{game}NoFrameskip-v4"
+        assert sb3[sb3.index("--steps") + 1] == "10000000"
+        names = [one.name for one in speed.contenders(speed.Args(script=script, env_id=env_id))]
+        assert speed.SB3.name not in names
+
+
+def test_sb3_sees_four_frames_of_a_game():
+    envs = speed_sb3.make_default_envs("PongNoFrameskip-v4", seed=1)
+    assert envs.reset().shape == (1, 84, 84, 4) and envs.num_envs == 1
+    model = speed_sb3.make_default_model(envs, seed=1)
+    assert (model.n_steps, model.batch_size, model.n_epochs) == (2048, 64, 10)
+    assert type(model.policy).__name__ == "ActorCriticCnnPolicy"
+    envs.close()
+
+
 def test_sb3_writes_its_episodes(tmp_path):
     flags = ["--env-id", "CartPole-v1", "--steps", "2048", "--runs-dir", str(tmp_path)]
     assert run_program("speed_sb3.py", *flags).returncode is None
