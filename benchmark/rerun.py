@@ -160,7 +160,7 @@ def source_of(args: Args, row: Row) -> str:
 
 
 def script_to_run(args: Args, row: Row, runs_dir: Path) -> Path:
-    """Today's script, or an edited copy of it beside the runs."""
+    """Today's script, or an edited copy beside the runs, which is written for a dry run, too."""
     script = args.scripts / row.script
     source = source_of(args, row)
     if source == script.read_text():

@@ -301,7 +301,8 @@ def contenders(args: Args) -> list[Contender]:
         listed.append(clone_contender(args, CLEANRL, args.cleanrl, args.cleanrl_python))
     if args.leanrl is not None:
         listed.append(clone_contender(args, LEANRL, args.leanrl, args.leanrl_python))
-    if args.sb3 and (args.script in SB3_ENVS or (args.until and args.script in SB3_GAMES)):
+    plays_games = args.until is not None and args.script in SB3_GAMES
+    if args.sb3 and (args.script in SB3_ENVS or plays_games):
         listed.append(sb3_contender(args))
     return listed
 
