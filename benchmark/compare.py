@@ -17,7 +17,7 @@
 
     uv run benchmark/compare.py before=runs/before after=runs/after
     uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out results/cleanrl
-    uv run benchmark/compare.py before='runs/*__ppo__*' after='runs/*__mine__*'
+    uv run benchmark/compare.py before='runs/*__ppo__*' after='runs/*__mine__*' --steps 100000
 
 Each group is compared with the first one. A group is a folder with the runs of one script and one
 set of flags, or a pattern of run folders; ours or another program's TensorBoard runs. The names of
@@ -82,6 +82,7 @@ class Args:
     # What is 0 and what is 1: human (random and human play, Atari alone), range (the worst and the
     # best run) or a CSV file with the columns env_id,low,high. auto: human for Atari, else range
     normalize: str = "auto"
+    steps: int | None = None  # after which scores are compared; if not given, the shortest run's
     # TensorBoard name of an episode's score, for all groups or as NAME=METRIC for one; several may
     # follow. The script's if not given. Of a name that ends in _mean the last point is the score
     metric: tuple[str, ...] = ()
@@ -442,7 +443,7 @@ def main() -> int:
     if not args.name or Path(args.name).name != args.name:
         fail(f"--name: {args.name!r} is not the name of a file")
     groups = read_groups(args)
-    results = evaluate(groups, args.normalize)
+    results = evaluate(groups, args.normalize, args.steps)
     for remark in results.scores.remarks:
         warn(remark)
     paths = write_all(groups, results, args.out, args.name)

@@ -214,9 +214,16 @@ def choose_scales(normalize: str, scores: dict[str, np.ndarray]) -> dict[str, Sc
     return {env_id: chosen[env_id] for env_id in scores}
 
 
-def steps_to_compare(runs: list[Run], remarks: list[str]) -> int:
-    """Where the shortest of an environment's runs ended: there all of them are compared."""
+def steps_to_compare(runs: list[Run], wanted: int | None, remarks: list[str]) -> int:
+    """Where the shortest of an environment's runs ended, or before: there all are compared.
+
+    Fails if that is before the steps wanted.
+    """
     shortest = min(runs, key=lambda run: run.total_steps)
+    if wanted is not None:
+        if shortest.total_steps < wanted:
+            fail(f"--steps {wanted}: {shortest.folder} ended after {shortest.total_steps}")
+        return wanted
     longest = max(run.total_steps for run in runs)
     if longest > (1 + plot.SAME_STEPS) * shortest.total_steps:
         remarks.append(
@@ -238,8 +245,11 @@ def final_scores(group: Group, env_id: str, steps: int, remarks: list[str]) -> d
     return scores
 
 
-def collect_scores(groups: list[Group], normalize: str) -> Scores:
-    """The scores to compare; fails if no environment has runs of the first and another group."""
+def collect_scores(groups: list[Group], normalize: str, wanted: int | None) -> Scores:
+    """The scores to compare, after the steps wanted if any are.
+
+    Fails if no environment has runs of all groups.
+    """
     remarks = [f"{group.name}: {remark}" for group in groups for remark in group.remarks]
     raw: dict[str, dict[str, np.ndarray]] = {group.name: {} for group in groups}
     seeds_of: dict[str, dict[str, list[int]]] = {group.name: {} for group in groups}
@@ -248,7 +258,7 @@ def collect_scores(groups: list[Group], normalize: str) -> Scores:
     longest = {}
     for env_id in env_ids:
         runs = [run for group in groups for run in group.by_env.get(env_id, [])]
-        steps[env_id] = steps_to_compare(runs, remarks)
+        steps[env_id] = steps_to_compare(runs, wanted, remarks)
         longest[env_id] = max(run.total_steps for run in runs)
         for group in groups:
             scores = final_scores(group, env_id, steps[env_id], remarks)
@@ -492,9 +502,9 @@ def note_lost_runs(comparison: Comparison, baseline: Group, group: Group) -> Non
     comparison.undecided = any(one.unfinished for one in both) or better.diverged > 0
 
 
-def evaluate(groups: list[Group], normalize: str) -> Results:
-    """All numbers; fails if there is nothing to compare."""
-    scores = collect_scores(groups, normalize)
+def evaluate(groups: list[Group], normalize: str, steps: int | None = None) -> Results:
+    """All numbers, after so many steps if given; fails if there is nothing to compare."""
+    scores = collect_scores(groups, normalize, steps)
     baseline, *others = scores.raw
     comparisons = [compare(scores, baseline, group) for group in others]
     for comparison, group in zip(comparisons, groups[1:], strict=True):

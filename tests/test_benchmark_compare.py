@@ -746,6 +746,23 @@ def test_runs_are_compared_where_the_shortest_ended(tmp_path):
 
 
 @pytest.mark.usefixtures("no_picture")
+def test_runs_are_compared_after_the_steps_asked_for(tmp_path):
+    """B's episode that ends with step 20 has 1 point, its later ones more."""
+    part = {"start": 0, "episodes": episodes(np.array([2.0, 2, 2, 2])), "last": (40, 9.0)}
+    make_run(tmp_path / "a", "X-v0", 1, [part])
+    part = {"start": 0, "episodes": episodes(np.array([1.0, 1, 5, 5, 5])), "last": (50, 9.0)}
+    make_run(tmp_path / "b", "X-v0", 1, [part])
+    groups = f"A={tmp_path / 'a'}", f"B={tmp_path / 'b'}", "--out", str(tmp_path / "out")
+    done = run_program("compare.py", *groups, "--steps", "20")
+    assert "X-v0, 20 steps | A | 2.00" in done.stdout and "| B | 1.00" in done.stdout
+    assert "is compared after" not in done.stderr
+    done = run_program("compare.py", *groups, "--steps", "45")
+    told = f"error: --steps 45: {tmp_path / 'a'}"
+    assert done.returncode == 2 and done.stderr.startswith(told)
+    assert done.stderr.endswith("ended after 40\n")
+
+
+@pytest.mark.usefixtures("no_picture")
 def test_a_run_without_a_number_is_left_out(tmp_path):
     groups = two_groups(tmp_path, {"X-v0": [1.0, 2.0, np.nan]}, {"X-v0": [4.0, 5.0]})
     done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
