@@ -45,7 +45,7 @@ def fail(message: str) -> NoReturn:
 
 def training_films(run: Path) -> list[Path]:
     """The films of a run's training, from the first to the last, also of resumed runs."""
-    films = [path for path in run.glob("videos/*/*.mp4") if path.parent.name != "evaluation"]
+    films = [path for path in run.glob("videos/*/*.mp4") if path.parent.name[0].isdigit()]
     return sorted(films, key=lambda path: (path.parent.name, episode_of(path)))
 
 

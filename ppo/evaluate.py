@@ -124,24 +124,24 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     one = dataclasses.replace(run_args, num_envs=1, capture_video=False)
     envs = script.make_envs(one, Path())
     precision = {"bf16": run_args.bf16} if hasattr(run_args, "bf16") else {}
+    if not hasattr(script, "setup_jax"):
+        agent = script.Agent(envs, **precision).to(script.setup_torch(run_args))
+        script.torch.manual_seed(run_args.seed)
+    elif hasattr(script, "make_agents"):  # one for each seed
+        script.setup_jax(run_args)
+        agent = script.jax.eval_shape(lambda: script.make_agents(envs, run_args))
+    else:
+        script.setup_jax(run_args)
+        agent = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0), **precision))
+    envs.close()
     try:
         if hasattr(script, "setup_jax"):
-            script.setup_jax(run_args)
-            if hasattr(script, "make_agents"):  # one for each seed
-                empty = script.jax.eval_shape(lambda: script.make_agents(envs, run_args))
-            else:
-                empty = script.jax.eval_shape(
-                    lambda: script.Agent(envs, script.nnx.Rngs(0), **precision)
-                )
-            return script.with_arrays(empty, checkpoint["agent"])
-        agent = script.Agent(envs, **precision).to(script.setup_torch(run_args))
+            return script.with_arrays(agent, checkpoint["agent"])
         agent.load_state_dict(checkpoint["agent"])
-        script.torch.manual_seed(run_args.seed)
         return agent
-    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
-        fail(f"{args.run} holds no agent that fits {script.__name__}.py and {run_args.env_id}")
-    finally:
-        envs.close()
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:  # other names or shapes
+        fits = f"fits {script.__name__}.py and {run_args.env_id}"
+        fail(f"{args.run} holds no agent that {fits}: {' '.join(str(error).split()):.300}")
 
 
 def main() -> None:

@@ -174,6 +174,8 @@ def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
             fail(f"--{name.replace('_', '-')} starts at {least}")
     if args.checkpoints == 1:
         fail("--checkpoints must be 0, for all, or at least 2: nobody plays alone")
+    if not args.runs:
+        fail("name at least one run folder")
     files = [(run, file) for run in args.runs for file in kept_checkpoints(run, args.checkpoints)]
     for run in args.runs:
         if run not in {owner for owner, _ in files}:
@@ -219,7 +221,7 @@ def load_entrant(
     try:
         agent.load_state_dict(state["agent"])
         return Entrant(run, int(state["global_step"]), agent)
-    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError):
+    except (KeyError, RuntimeError, TypeError, ValueError):  # other names or shapes
         name = Path(script.__file__ or "").name
         fail(f"{file} holds no agent that fits {name} and {trained.env_id}")
 

@@ -42,7 +42,7 @@ CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.
 class Args:
     # the task
     env_id: str = "Breakout-v5"  # game, as EnvPool calls it
-    total_timesteps: int = 10_000_000  # environment steps in all
+    total_timesteps: int = 10_000_000  # environment steps in all, of four frames each
     num_envs: int = 8  # environments stepped side by side
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
@@ -55,7 +55,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.1  # how far an update may move the policy; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update, too
+    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -471,8 +471,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
-        run.start_evaluation()
-        run.finish(evaluate(learner["agent"], args, run_dir / "videos/evaluation"))
+        videos = run.start_evaluation()
+        run.finish(evaluate(learner["agent"], args, videos) if args.eval_episodes else {})
     return run.exit_code
 
 
@@ -486,6 +486,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -523,6 +524,7 @@ RUN_FLAGS = (
     "runs_dir",
     "resume",
     "checkpoint_every",
+    "log_every",
     "eval_episodes",
     "capture_video",
     "video_every",
@@ -573,6 +575,8 @@ class Run:
             describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
+        if self.step >= self.total_steps:
+            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
         if args.track:
             start_wandb(args, folder)
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
@@ -597,7 +601,8 @@ class Run:
         signal.signal(signum, signal.SIG_DFL)
         if self.evaluating:  # everything is saved
             sys.exit(self.signal_exit_code)
-        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
+            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event."""
@@ -665,7 +670,8 @@ class Run:
             recent_return, recent_length = np.mean(self.recent, axis=0)
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
             self.progress.set_postfix_str(recent, refresh=False)
-        self.progress.update(step - self.progress.n)
+        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
+            self.progress.update(step - self.progress.n)
         if self.args.track:
             self.upload_films()
 
@@ -694,16 +700,22 @@ class Run:
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
         self.films = films
 
-    def start_evaluation(self) -> None:
-        """Says what comes; from here on a signal ends the program at once."""
+    def start_evaluation(self) -> Path:
+        """Says what comes; from here on a signal ends the program at once.
+
+        Returns a folder for the evaluation's films.
+        """
         self.evaluating = True
+        if self.signal_exit_code:  # it came after the last `log`
+            sys.exit(self.signal_exit_code)
         self.progress.close()
         speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
         say(f"{self.step:,} steps{speed}")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
             if not self.recent:
-                say("no episode has ended so far; without a time limit none may ever (Ctrl-C)")
+                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
+        return video_folder(self.folder, "evaluation-")
 
     def finish(self, results: dict[str, Any]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -714,8 +726,11 @@ class Run:
                 say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
-        shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
+        # Renamed when it is whole: agent.pt says that the run is finished.
+        aside = self.folder / "agent.tmp"
+        shutil.copy(self.folder / "checkpoint.pt", aside)
+        os.replace(aside, self.folder / "agent.pt")
 
 
 def say(line: str) -> None:
@@ -877,9 +892,9 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
-def video_folder(run_dir: Path) -> Path:
-    """A new one each time: a resumed run must not overwrite its films."""
-    return run_dir / "videos" / time.strftime("%Y%m%d-%H%M%S")
+def video_folder(run_dir: Path, kind: str = "") -> Path:
+    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
+    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -970,7 +985,7 @@ def check(args: Args) -> None:
         import wandb
 
         if not wandb.login(prompt=False):
-            refuse("--track: run wandb login")
+            refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
 def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
@@ -1012,6 +1027,8 @@ def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
     args = tyro.cli(Args, description=__doc__.splitlines()[0])
     checkpoint: dict[str, Any] = {}
+    if args.resume == "":  # say a shell's variable that is not set
+        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
         args.resume = unfinished_run(args)
         if not args.resume:

@@ -57,7 +57,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.2  # how far an update may move the policy; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update, too
+    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -456,8 +456,8 @@ def one_iteration(
 
     # Advantages: how much better than expected was each action?
     logprobs, values, next_values = get_logprobs_values(now["agent"], rows)
-    ends = rows["terminated"], rows["truncated"]
-    advantages, returns = compute_gae(rows["rewards"], values, next_values, *ends, args)
+    rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
+    advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
     batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
     batch |= {"values": values, "advantages": advantages, "returns": returns}
     # The loss leaves reset steps out. Resets on the same step leave none: all rows are valid.
@@ -544,7 +544,8 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     """
     envs = make_envs(replace(args, num_envs=max(args.eval_episodes, 1)), videos)
     keys = jax.vmap(jax.random.key)(seeds_of(args) + 1_000_000)
-    env_keys, play_keys = jax.vmap(jax.random.split)(keys).T
+    pairs = jax.vmap(jax.random.split)(keys)  # (num_seeds, 2)
+    env_keys, play_keys = pairs[:, 0], pairs[:, 1]
     state, obs = jax.jit(jax.vmap(envs.reset))(env_keys)
 
     @jax.jit
@@ -674,14 +675,14 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         if run.exit_code:  # Ctrl-C or SIGTERM
             break
     if not run.exit_code:
-        run.start_evaluation()
+        videos = run.start_evaluation()
         if args.num_seeds > 1:
             for number in range(args.num_seeds):  # as if it had been trained alone
                 seed = int(now["seed"][number])
                 name = f"agent-seed{seed}.pt"
                 flags = {"seed": seed, "num_seeds": 1}
                 save(run, one_seed(now, number), iteration, global_step, name, **flags)
-        run.finish(evaluate(now["agent"], args, run_dir / "videos/evaluation"))
+        run.finish(evaluate(now["agent"], args, videos) if args.eval_episodes else {})
     return run.exit_code
 
 
@@ -717,6 +718,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -754,6 +756,7 @@ RUN_FLAGS = (
     "runs_dir",
     "resume",
     "checkpoint_every",
+    "log_every",
     "eval_episodes",
     "capture_video",
     "video_every",
@@ -804,6 +807,8 @@ class Run:
             describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
+        if self.step >= self.total_steps:
+            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
         if args.track:
             start_wandb(args, folder)
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
@@ -828,7 +833,8 @@ class Run:
         signal.signal(signum, signal.SIG_DFL)
         if self.evaluating:  # everything is saved
             sys.exit(self.signal_exit_code)
-        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
+            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event."""
@@ -896,7 +902,8 @@ class Run:
             recent_return, recent_length = np.mean(self.recent, axis=0)
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
             self.progress.set_postfix_str(recent, refresh=False)
-        self.progress.update(step - self.progress.n)
+        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
+            self.progress.update(step - self.progress.n)
         if self.args.track:
             self.upload_films()
 
@@ -925,16 +932,22 @@ class Run:
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
         self.films = films
 
-    def start_evaluation(self) -> None:
-        """Says what comes; from here on a signal ends the program at once."""
+    def start_evaluation(self) -> Path:
+        """Says what comes; from here on a signal ends the program at once.
+
+        Returns a folder for the evaluation's films.
+        """
         self.evaluating = True
+        if self.signal_exit_code:  # it came after the last `log`
+            sys.exit(self.signal_exit_code)
         self.progress.close()
         speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
         say(f"{self.step:,} steps{speed}")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
             if not self.recent:
-                say("no episode has ended so far; without a time limit none may ever (Ctrl-C)")
+                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
+        return video_folder(self.folder, "evaluation-")
 
     def finish(self, results: dict[str, Any]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -945,8 +958,11 @@ class Run:
                 say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
-        shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
+        # Renamed when it is whole: agent.pt says that the run is finished.
+        aside = self.folder / "agent.tmp"
+        shutil.copy(self.folder / "checkpoint.pt", aside)
+        os.replace(aside, self.folder / "agent.pt")
 
 
 def say(line: str) -> None:
@@ -1108,9 +1124,9 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
-def video_folder(run_dir: Path) -> Path:
-    """A new one each time: a resumed run must not overwrite its films."""
-    return run_dir / "videos" / time.strftime("%Y%m%d-%H%M%S")
+def video_folder(run_dir: Path, kind: str = "") -> Path:
+    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
+    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -1201,7 +1217,7 @@ def check(args: Args) -> None:
         import wandb
 
         if not wandb.login(prompt=False):
-            refuse("--track: run wandb login")
+            refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
 def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
@@ -1243,6 +1259,8 @@ def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
     args = tyro.cli(Args, description=__doc__.splitlines()[0])
     checkpoint: dict[str, Any] = {}
+    if args.resume == "":  # say a shell's variable that is not set
+        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
         args.resume = unfinished_run(args)
         if not args.resume:

@@ -44,7 +44,7 @@ from torch.nn.utils import clip_grads_with_norm_
 class Args:
     # the task
     env_id: str = "pong_v3"  # game, as PettingZoo calls it
-    total_timesteps: int = 20_000_000  # steps of all players in all
+    total_timesteps: int = 20_000_000  # steps of all players in all, of four frames each
     num_envs: int = 16  # players side by side: games times players of a game
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
@@ -57,7 +57,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.1  # how far an update may move the policy; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update, too
+    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -186,7 +186,7 @@ def make_envs(args: Args, videos: Path) -> Players:
     games = range(0, args.num_envs, players)
     env_fns = [lambda i=i: make_env(args.capture_video and i == 0) for i in games]
     vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
-    with signals_ignored():  # by workers: Ctrl-C is for the main process alone
+    with signals_ignored(args.async_envs):  # by workers: Ctrl-C is for the main process alone
         # "NextStep": the step after an episode's end ignores its action and resets the environment.
         # copy=False: next_obs is one array that each step overwrites; to keep it, copy it.
         envs = vector_env(env_fns, autoreset_mode="NextStep", copy=False)  # [core-1] vectorized
@@ -254,7 +254,7 @@ class Agent(nn.Module):
     def get_logprob_entropy_value(self, x: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
         logprobs = self.actor(x).log_softmax(-1)  # of every action: (batch, number of actions)
-        logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        logprob = logprobs.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return logprob, entropy, self.get_value(x)
 
@@ -463,8 +463,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if not run.exit_code:
-        run.start_evaluation()
-        run.finish(evaluate(agent, args, run_dir / "videos/evaluation"))
+        videos = run.start_evaluation()
+        run.finish(evaluate(agent, args, videos) if args.eval_episodes else {})
     return run.exit_code
 
 
@@ -473,6 +473,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 import errno
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -481,9 +482,10 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
+from difflib import get_close_matches
 from importlib import metadata
 from typing import NoReturn
 
@@ -524,6 +526,7 @@ RUN_FLAGS = (
     "runs_dir",
     "resume",
     "checkpoint_every",
+    "keep_checkpoints",
     "eval_episodes",
     "capture_video",
     "video_every",
@@ -576,6 +579,8 @@ class Run:
             describe_run(args, folder / f"resumed_at_{self.step}")
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         say(f"run folder: {folder}")
+        if self.step >= self.total_steps:
+            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
         if args.track:
             start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
@@ -599,7 +604,8 @@ class Run:
         signal.signal(signum, signal.SIG_DFL)
         if self.evaluating:  # everything is saved
             sys.exit(self.signal_exit_code)
-        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
+            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event, which is faster than an add_scalar for each."""
@@ -649,7 +655,8 @@ class Run:
             recent_return, recent_length = np.mean(self.recent, axis=0)
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
             self.progress.set_postfix_str(recent, refresh=False)
-        self.progress.update(step - self.progress.n)
+        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
+            self.progress.update(step - self.progress.n)
         if self.args.track:
             self.upload_films()
 
@@ -677,16 +684,22 @@ class Run:
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
         self.films = films
 
-    def start_evaluation(self) -> None:
-        """Says what comes; from here on a signal ends the program at once."""
+    def start_evaluation(self) -> Path:
+        """Says what comes; from here on a signal ends the program at once.
+
+        Returns a folder for the evaluation's films.
+        """
         self.evaluating = True
+        if self.signal_exit_code:  # it came after the last `log`
+            sys.exit(self.signal_exit_code)
         self.progress.close()
         speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
         say(f"{self.step:,} steps{speed}")
         if self.args.eval_episodes:
             say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
             if not self.recent:
-                say("no episode has ended so far; without a time limit none may ever (Ctrl-C)")
+                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
+        return video_folder(self.folder, "evaluation-")
 
     def finish(self, results: dict[str, Array]) -> None:
         """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -697,8 +710,11 @@ class Run:
                 say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
         if self.args.track:
             self.upload_films()
-        shutil.copy(self.folder / "checkpoint.pt", self.folder / "agent.pt")
         self.writer.close()
+        # Renamed when it is whole: agent.pt says that the run is finished.
+        aside = self.folder / "agent.tmp"
+        shutil.copy(self.folder / "checkpoint.pt", aside)
+        os.replace(aside, self.folder / "agent.pt")
 
 
 def say(line: str) -> None:
@@ -778,9 +794,9 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 @contextmanager
-def signals_ignored() -> Iterator[None]:
-    """Processes that are started meanwhile ignore Ctrl-C and SIGTERM for good."""
-    signums = (signal.SIGINT, signal.SIGTERM)
+def signals_ignored(wanted: bool) -> Iterator[None]:
+    """If wanted: processes that are started meanwhile ignore Ctrl-C and SIGTERM for good."""
+    signums = (signal.SIGINT, signal.SIGTERM) if wanted else ()
     handlers = [signal.signal(signum, signal.SIG_IGN) for signum in signums]
     try:
         yield
@@ -898,9 +914,9 @@ class Film(gym.wrappers.RecordVideo):
         return result
 
 
-def video_folder(run_dir: Path) -> Path:
-    """A new one each time: a resumed run must not overwrite its films."""
-    return run_dir / "videos" / time.strftime("%Y%m%d-%H%M%S")
+def video_folder(run_dir: Path, kind: str = "") -> Path:
+    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
+    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -978,10 +994,13 @@ def check(args: Args) -> None:
         refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
     try:
         check_envs(args)
-    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
-        refuse(f"--env-id {args.env_id}: {error} docs/index.md has the script for each environment")
-    except gym.error.Error as error:  # among others, that there is no such version
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
+    except gym.error.DependencyNotInstalled as error:
+        refuse(f"--env-id {args.env_id}: {error}; docs/index.md has the script that brings it")
+    except gym.error.Error as error:  # there is no such environment, or no such version
+        similar = get_close_matches(args.env_id, gym.registry)
+        nearest = f"; the nearest: {', '.join(similar)}" if similar else ""
+        advice = "docs/index.md has the script for each environment"
+        refuse(f"--env-id {args.env_id}: {error}{nearest}; {advice}")
     except ModuleNotFoundError as error:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
         advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
@@ -992,7 +1011,7 @@ def check(args: Args) -> None:
         import wandb
 
         if not wandb.login(prompt=False):
-            refuse("--track: run wandb login")
+            refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
 def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
@@ -1034,6 +1053,8 @@ def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
     args = tyro.cli(Args, description=__doc__.splitlines()[0])
     checkpoint: dict[str, Any] = {}
+    if args.resume == "":  # say a shell's variable that is not set
+        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
         args.resume = unfinished_run(args)
         if not args.resume:
@@ -1053,6 +1074,10 @@ def main() -> int:
         if error.errno != errno.ENOSPC:
             raise
         refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
+    finally:
+        # After an error: workers ignore SIGTERM, and Python would wait for them forever.
+        for worker in multiprocessing.active_children():
+            worker.kill()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_film(run / "videos/20260101-000000/rl-video-episode-0.mp4", 40, 5)
     write_film(run / "videos/20260101-000000/rl-video-episode-100.mp4", 120, 20)
     write_film(run / "videos/20260102-000000/rl-video-episode-20.mp4", 200, 10)
-    write_film(run / "videos/evaluation/rl-video-episode-0.mp4", 255, 5)
+    write_film(run / "videos/evaluation-20260102-000100/rl-video-episode-0.mp4", 255, 5)
     return run
 
 

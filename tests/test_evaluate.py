@@ -239,6 +239,23 @@ def test_run_of_an_edited_script_is_played_with_it(
     assert len(returns) == 2
 
 
+def test_mistake_in_an_edited_script_keeps_its_traceback(
+    edited: tuple[Path, CommandRun], tmp_path: Path
+) -> None:
+    script, made = edited
+    broken = tmp_path / script.name
+    broken.write_text(script.read_text().replace("nn.Tanh()", "nn.Tanhh()"))
+    done = run_command(made.folder, "--script", broken, cwd=tmp_path, script=EVALUATE)
+    assert done.returncode == 1
+    assert "has no attribute 'Tanhh'" in done.stderr
+    other = tmp_path / "other" / script.name
+    other.parent.mkdir()
+    other.write_text(SCRIPT.read_text())
+    done = run_command(made.folder, "--script", other, cwd=tmp_path, script=EVALUATE)
+    assert done.returncode == 2
+    assert re.search(r"no agent that fits .*size mismatch for critic\.0\.weight", done.stderr)
+
+
 def test_missing_script_is_named(edited: tuple[Path, CommandRun], tmp_path: Path) -> None:
     done = run_command(edited[1].folder, cwd=tmp_path, script=EVALUATE)
     assert done.returncode == 2

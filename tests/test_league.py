@@ -223,7 +223,7 @@ def forget(folder: Path, but: int) -> None:
 
 
 # Name, what is done to the run folder, arguments after it, what the line must say.
-ROWS: list[tuple[str, Any, str, str]] = [
+ROWS: list[tuple[str, Any, str | None, str]] = [
     ("no run", shutil.rmtree, "", r"run has no checkpoint-<step>\.pt: train with --keep"),
     ("none kept", lambda run: forget(run, 0), "", r"has no checkpoint-<step>\.pt"),
     ("one kept", lambda run: forget(run, 1), "", "a league needs two"),
@@ -234,6 +234,7 @@ ROWS: list[tuple[str, Any, str, str]] = [
     ("two games", play_another_game, "", "different games: pong_v3, toy_v0"),
     ("one checkpoint", lambda _: None, "--checkpoints 1", "--checkpoints"),
     ("checkpoints negative", lambda _: None, "--checkpoints -1", "--checkpoints starts at 0"),
+    ("no run named", lambda _: None, None, "name at least one run folder"),
     ("no games", lambda _: None, "--games 0", "--games starts at 1"),
     ("no steps", lambda _: None, "--max-steps 0", "--max-steps starts at 1"),
     ("seed negative", lambda _: None, "--seed -1", "--seed starts at 0"),
@@ -261,7 +262,10 @@ def test_bad_input_is_refused_in_one_line(
     damage(copied)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
-        main(monkeypatch, copied, *arguments.replace("@", str(tmp_path)).split())
+        if arguments is None:
+            main(monkeypatch)
+        else:
+            main(monkeypatch, copied, *arguments.replace("@", str(tmp_path)).split())
     shown = capsys.readouterr()
     assert exit_.value.code == 2 and shown.out == ""
     assert shown.err.count("\n") == 1

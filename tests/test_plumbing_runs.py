@@ -225,6 +225,21 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(flags: tuple[str, ...], tmp_p
     assert "evaluation: return" in resume_command(folder, "--eval-episodes", 1, cwd=tmp_path).stdout
 
 
+def test_a_finished_run_that_is_resumed_says_so_and_keeps_its_films(tmp_path: Path) -> None:
+    before = finished_run()
+    folder = tmp_path / before.folder.name
+    shutil.copytree(before.folder, folder)
+    flags = ("--eval-episodes", 1, "--capture-video")
+    told = resume_command(folder, *flags, cwd=tmp_path)
+    assert "all 2,048 steps are done; a larger --total-timesteps goes on" in told.stdout
+    assert "Overwriting" not in told.stderr
+    time.sleep(1)  # films are told apart by the second
+    assert "Overwriting" not in resume_command(folder, *flags, cwd=tmp_path).stderr
+    assert len(list(folder.glob("videos/evaluation-*/*.mp4"))) == 2
+    resume_command(folder, "--eval-episodes", 0, "--capture-video", cwd=tmp_path)
+    assert len(list(folder.glob("videos/evaluation-*/*.mp4"))) == 2
+
+
 def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
     process = start_command(*ENDLESS, "--async-envs", cwd=tmp_path)
     wait_for_checkpoint(tmp_path / "runs", process)
@@ -334,6 +349,77 @@ def test_run_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     assert process.wait(60) == 128 + signal.SIGPIPE
     assert process.stderr is not None
     assert process.stderr.read() == ""
+
+
+def test_ctrl_c_that_also_ends_the_reader_saves(tmp_path: Path) -> None:
+    """As with `python ppo.py 2>&1 | tee log`: Ctrl-C ends `tee` before the iteration is over."""
+    flags = (*ENDLESS, "--checkpoint-every", 1_000_000)
+    process = start_command(*flags, cwd=tmp_path, cold=True)
+    folder = wait_for_checkpoint(tmp_path / "runs", process)
+    time.sleep(0.5)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert checkpoint(folder)["global_step"] > 0
+
+
+@pytest.mark.slow("a command that fails")
+def test_an_error_with_workers_ends_the_run(tmp_path: Path) -> None:
+    """They ignore SIGTERM, which is how Python would end them."""
+    edited = tmp_path / "ppo.py"
+    source = SCRIPT.read_text()
+    line = "    # Resets come one step late"
+    assert source.count(line) == 1
+    edited.write_text(source.replace(line, f"    raise ValueError('a mistake')\n{line}"))
+    before = parents().keys()
+    done = run_command(*TINY, "--async-envs", "--runs-dir", "runs", cwd=tmp_path, script=edited)
+    assert done.returncode == 1
+    assert "ValueError: a mistake" in done.stderr
+    started = [pid for pid, parent in parents().items() if pid not in before and parent == 1]
+    assert not started, "workers are left behind"
+
+
+def test_signal_after_the_last_iteration_ends_the_run(tmp_path: Path) -> None:
+    """It may come while the last checkpoint is written: then nothing is evaluated any more."""
+    script = load_script("ppo.py")
+    run = script.Run(script.Args(), tmp_path, {})
+    run.on_signal(signal.SIGTERM, None)
+    with pytest.raises(SystemExit) as ended:
+        run.start_evaluation()
+    assert ended.value.code == 143
+    run.writer.close()
+
+
+def test_agent_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """agent.pt says that a run is finished; the disk may be full when it is written."""
+    script = load_script("ppo.py")
+    run = script.Run(script.Args(), tmp_path, {})
+    (tmp_path / "checkpoint.pt").write_bytes(b"12345678")
+
+    def copy_half(source: Path, target: Path) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[:4])
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(script.shutil, "copy", copy_half)
+        with pytest.raises(OSError, match="no space"):
+            run.finish({})
+    assert not (tmp_path / "agent.pt").exists()
+    run.finish({})
+    assert (tmp_path / "agent.pt").read_bytes() == b"12345678"
+
+
+def test_signals_reach_a_process_without_workers() -> None:
+    """Environments may take long to be made, and Ctrl-C has to work meanwhile."""
+    script = load_script("ppo.py")
+    before = signal.getsignal(signal.SIGINT)
+    with script.signals_ignored(False):
+        assert signal.getsignal(signal.SIGINT) is before
+    with script.signals_ignored(True):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # ------ resuming ------

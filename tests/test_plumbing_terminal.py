@@ -130,7 +130,7 @@ def test_evaluation_that_may_never_end_is_told(tmp_path: Path) -> None:
     flags = ("--num-steps", 4, "--total-timesteps", 16, "--eval-episodes", 1)
     lines = train_command(*flags, cwd=tmp_path).stdout.splitlines()
     announced = lines.index("evaluation (--eval-episodes 1) ...")
-    assert lines[announced + 1].startswith("no episode has ended so far")
+    assert lines[announced + 1].startswith("no episode ended in training")
     assert re.fullmatch(EVALUATION, lines[announced + 2])
 
 

@@ -123,7 +123,8 @@ def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: CommandRu
 
 def test_films_can_be_played(tracked: CommandRun) -> None:
     films = sorted(tracked.folder.glob("videos/*/*.mp4"))
-    assert {path.parent.name for path in films} > {"evaluation"}
+    of_the_evaluation = [path for path in films if path.parent.name.startswith("evaluation-")]
+    assert 0 < len(of_the_evaluation) < len(films)
     for film in films:
         with VideoFileClip(str(film)) as clip:
             frames = list(clip.iter_frames())

@@ -613,7 +613,7 @@ def test_command_line(name: str, tmp_path: Path):
         multiple=16,
         more=("--eval-episodes", 1, "--capture-video"),
     )
-    assert len(list(folder.glob("videos/evaluation/*.mp4"))) == 1
+    assert len(list(folder.glob("videos/evaluation-*/*.mp4"))) == 1
     if name == LOOP:
         assert "episode   1: return" in played(folder, "--episodes", 1, cwd=tmp_path)
 

@@ -431,7 +431,7 @@ def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "evaluation: generalization_gap " in done.stdout
     folder = command_line.the_folder(tmp_path / "runs")
-    assert list(folder.glob("videos/evaluation-train-levels/*.mp4"))
+    assert list(folder.glob("videos/evaluation-*-train-levels/*.mp4"))
     lengths = [length for _, length in command_line.curve(folder, "charts/episodic_length")]
     assert len(lengths) >= 2 and 1 < max(lengths) <= 1000
     args = ("--resume", folder, "--total-timesteps", 1088)

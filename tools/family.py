@@ -25,8 +25,8 @@ FAMILY: dict[str, Script] = {
     "ppo.py": Script(None, None, limits=(280, 60)),
     # Statistics of observations and rewards that are saved, frozen in evaluation and unaffected by
     # reset rows take 24 lines here; Gymnasium's wrappers would take 4 and do none of that. RPO
-    # takes 5, dm_control 4, and films without a screen 9.
-    "ppo_continuous_action.py": Script("ppo.py", (22, 72), extras=("mujoco", "dm_control")),
+    # takes 5, dm_control 4, films without a screen 9, and 2 refuse actions that are whole numbers.
+    "ppo_continuous_action.py": Script("ppo.py", (22, 74), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script("ppo.py", (8, 69), extras=("microrts",)),
     # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
@@ -67,7 +67,7 @@ FAMILY: dict[str, Script] = {
     # `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (188, 414),
+        (188, 415),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
@@ -76,7 +76,7 @@ FAMILY: dict[str, Script] = {
     # 10 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (148, 281),
+        (149, 282),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),

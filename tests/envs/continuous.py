@@ -55,6 +55,12 @@ class DictWalk(Walk):
         return {"x": np.array([x, y]), "y": np.array(z)}
 
 
+class WholeNumbers(Walk):
+    """The same, with actions that are whole numbers."""
+
+    action_space = gym.spaces.Box(-3, 3, (2,), np.int32)
+
+
 class Target(gym.Env):
     """One step; the reward falls with the distance to a target, which is half of what is seen."""
 
@@ -76,6 +82,7 @@ class Target(gym.Env):
 
 
 gym.register("Walk-v0", Walk, disable_env_checker=True)
+gym.register("WholeNumbers-v0", WholeNumbers, disable_env_checker=True)
 gym.register("DictWalk-v0", DictWalk, disable_env_checker=True)
 gym.register("Target-v0", Target, disable_env_checker=True)
 for name, shape in {"Scalar": (), "Matrix": (2, 2)}.items():
