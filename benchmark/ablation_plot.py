@@ -29,7 +29,6 @@ import json
 import math
 import re
 import sys
-import warnings
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,9 +43,8 @@ import plot
 import run_folders
 import tyro
 from console import fail, warn
-from intervals import welch
+from intervals import p_value, welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from scipy import stats
 from tasks import diverged, log_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
@@ -120,7 +118,7 @@ def read_variant(folder: Path) -> list[Trained]:
             warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
         finished = (run.folder / "agent.pt").exists()
-        ended = not finished and diverged(log_of(folder, run.env_id, run.seed))
+        ended = not finished and diverged(log_of(run.folder))
         if (finished or ended) and len(run.scores):
             found[run.env_id, run.seed] = Trained(folder.name, run, ended)
     return [found[key] for key in sorted(found)]
@@ -144,19 +142,6 @@ def read_all(runs_dir: Path, variants: list[str]) -> dict[tuple[str, str], list[
 
 
 # ------ numbers ------
-
-
-def p_value(scores: np.ndarray, baseline: np.ndarray) -> float:
-    """Of Welch's test of (runs,) and (runs of the baseline,), whose interval is that of `welch`.
-
-    NaN where there is none, of a single score.
-    """
-    if min(len(scores), len(baseline)) < 2:
-        return math.nan
-    if np.ptp(scores) == np.ptp(baseline) == 0:
-        return float(scores[0] == baseline[0])
-    with warnings.catch_warnings(action="ignore"):  # of one side alike
-        return float(stats.ttest_ind(scores, baseline, equal_var=False).pvalue)
 
 
 def all_the_same(runs: list[Trained], baseline: list[Trained]) -> bool:
@@ -214,7 +199,7 @@ def interval_of(effect: Effect) -> str:
     if effect.same:
         return SAME
     if math.isnan(effect.low):
-        return "one run"
+        return "one run" if min(effect.runs, effect.baseline_runs) < 2 else "no spread"
     return f"{percent(effect.share(effect.low))} to {percent(effect.share(effect.high))}"
 
 

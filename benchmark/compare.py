@@ -51,19 +51,23 @@ from comparison import (
 )
 from comparison_picture import draw
 from console import fail, seeds, warn
+from plot import check_results
 from run_folders import (
     METRICS,
+    NO_EPISODE,
     RETURN,
     WINDOW,
+    Found,
     Provenance,
     Run,
+    find_other_runs,
     find_runs,
     mean_and_std,
     other_folders,
     parse_name,
-    read_other_runs,
+    refuse_own_runs,
+    remarks_on,
     remarks_on_missing,
-    remarks_on_settings,
     runs_by_env,
     short_number,
     window_of,
@@ -166,13 +170,12 @@ def read_groups(args: Args) -> list[Group]:
     # Another program's runs are measured by what ours are.
     known = [METRICS[script] for names in scripts.values() for script in names & METRICS.keys()]
     metric = known[0] if known else RETURN
-    for name in sources.keys() - found.keys():
+    for name in [name for name in sources if name not in found]:
         found[name] = read_other_group(name, sources[name], metrics.get(name, metric))
     for name, source in sources.items():
         if not found[name].by_env:
             wanted = metrics.get(name, metric)
-            expected = "" if name in ours else f" with {wanted} in a folder called"
-            expected += "" if name in ours else " <env_id>__<name>__<seed>__<time>"
+            expected = f" with {wanted} in a folder called <env_id>__<name>__<seed>__<time>"
             fail(f"{name}: no finished run{expected} in {source.given}")
         if name in metrics and window_of(metrics[name]) == 1:
             found[name].remarks.append(
@@ -187,24 +190,34 @@ def own_folders(source: Source) -> list[Path]:
 
 
 def read_group(name: str, source: Source, metric: str | None) -> Group:
-    """The runs of one of our scripts."""
+    """The runs of one of our scripts; fails if there is none with a score."""
     parsed = [parse_name(folder.name) for folder in own_folders(source)]
     refuse_a_mixture(name, source, {match[2] for match in parsed if match})
     found = find_runs(source.folder, metric, source.pattern)
-    by_env = runs_by_env(found)
-    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
-    diverged = found.diverged - found.runs.keys()
-    unfinished = found.unfinished - found.runs.keys()
-    return Group(name, by_env, remarks, len(unfinished), len(diverged))
+    if not found.runs:
+        logged = f" has logged {metric or 'an episode'}"
+        silent = NO_EPISODE in found.lost.values()
+        fail(f"{name}: no finished run in {source.given}{logged if silent else ''}")
+    return Group(name, runs_by_env(found), remarks_on(found), lost_by_env(found))
+
+
+def lost_by_env(found: Found) -> dict[str, list[str]]:
+    """What became of the runs without a score, by environment."""
+    lost: dict[str, list[str]] = defaultdict(list)
+    for key, why in found.lost.items():
+        lost[key.env_id].append(why)
+    return dict(lost)
 
 
 def read_other_group(name: str, source: Source, metric: str) -> Group:
     """The runs of another program."""
+    refuse_own_runs(name, source.folder, source.pattern)
     names = other_folders(source.folder, source.pattern).values()
     if not names and source.pattern != "*":
         fail(f"{name}: no run folder matches {source.given}")
     refuse_a_mixture(name, source, {match[2] for match in names})
-    return Group(name, read_other_runs(source.folder, name, metric, source.pattern))
+    found = find_other_runs(source.folder, name, metric, source.pattern)
+    return Group(name, runs_by_env(found), remarks_on_missing(found), lost_by_env(found))
 
 
 # ------ the table ------
@@ -313,7 +326,8 @@ def explain(scores: Scores) -> list[str]:
     normalized = "; ".join(meaning[kind] for kind in sorted(kinds))
     over_all = "normalized scores, the variances of the environments added up"
     if scores.by_middle:
-        over_all = "interquartile means of normalized scores, by resampling"
+        over_all = "interquartile means of normalized scores, by resampling; whether that is "
+        over_all += "more than chance a permutation test says, within each environment"
     lines = [
         f"Score of a run: mean of the last {WINDOW} training episodes. Differences: of mean "
         f"scores, with Welch's 95 % interval; over all environments of {over_all}. Probability of "
@@ -330,6 +344,11 @@ def explain(scores: Scores) -> list[str]:
             f"With fewer than {FEW_SEEDS} seeds intervals by resampling are too narrow; those of "
             f"the differences{single} are not, for scores that are about normally distributed. A "
             "rare run that fails is in none of them unless it was drawn."
+        )
+    if len(scores.scales) > 1:
+        lines.append(
+            "Each environment's interval is its own: of 20 without an effect, one leaves out 0. "
+            "The answer names those that Holm's correction leaves."
         )
     if len(scores.raw) > 2:
         lines.append("Each group is compared for itself: of 20 that do nothing, one looks as if.")
@@ -411,7 +430,8 @@ def write_runs(groups: list[Group], scores: Scores, path: Path) -> None:
             seeds_of = scores.seeds[group.name][env_id]
             columns = (seeds_of, raw, scores.normalized(group.name, env_id))
             for seed, score, normalized in zip(*columns, strict=True):
-                row = [env_id, group.name, seed, float(score), float(normalized)]
+                # Digits as plot.py writes them: rerun.py compares with those that are there.
+                row = [env_id, group.name, seed, f"{score:.2f}", float(normalized)]
                 row += [scores.steps[env_id], runs[seed].script]
                 rows.append(row + list(dataclasses.astuple(runs[seed].provenance)))
     header = ["env_id", "group", "seed", "score", "normalized", "steps", "script"]
@@ -438,10 +458,9 @@ def write_all(groups: list[Group], results: Results, out: Path, name: str) -> li
 def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    if args.out.exists() and not args.out.is_dir():
-        fail(f"--out: {args.out} is not a folder")
-    if not args.name or Path(args.name).name != args.name:
-        fail(f"--name: {args.name!r} is not the name of a file")
+    check_results(args.out, args.name)
+    if args.steps is not None and args.steps < 1:
+        fail(f"--steps must be at least 1, not {args.steps}")
     groups = read_groups(args)
     results = evaluate(groups, args.normalize, args.steps)
     for remark in results.scores.remarks:

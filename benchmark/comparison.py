@@ -4,21 +4,32 @@ Part of compare.py.
 """
 
 import csv
+import itertools
+import math
 import re
+import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plot
+import run_folders
 from console import fail, warn
+from intervals import degrees_of_freedom, variance, weighted_sum
 from rliable import library, metrics
-from run_folders import Run
+from run_folders import SAME_STEPS, Run
 from scipy import stats
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
+import holm
+from holm import ALPHA
 
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
+PERMUTATIONS = 10_000  # of a permutation test at most
 NEAR_ZERO = 0.1  # of a scale's span; differences are not told in % of less
+NEGLIGIBLE = 0.01  # of the larger score; runs that differ by less are as good as each other
 MOST_SEEDS = 100  # that anybody is advised to run
 MOST_NAMES = 3  # of environments in a part of the answer
 SHORTENED = 0.9  # the answer tells of comparisons after less than this share of the longest run
@@ -30,6 +41,16 @@ WAYS = {
     "file": "from low to high",
 }
 NAN = float("nan")
+NO_SCORE = "no score"
+# What became of runs without a score, as the answer says it.
+ENDS = {
+    run_folders.DIVERGED: "diverged",
+    run_folders.UNFINISHED: "did not finish",
+    run_folders.NO_EPISODE: "ended no episode",
+    run_folders.DAMAGED: "left damaged event files",
+    run_folders.UNREADABLE: "could not be read",
+    NO_SCORE: "had no score by then",
+}
 
 
 @dataclass
@@ -39,8 +60,8 @@ class Group:
     name: str
     by_env: dict[str, list[Run]]
     remarks: list[str] = field(default_factory=list)  # what the reader has to be told
-    unfinished: int = 0  # runs that were stopped or go on
-    diverged: int = 0
+    # What became of the runs that are not in by_env, a key of ENDS for each, by environment.
+    lost: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +71,7 @@ class Scale:
     low: float
     high: float
     kind: str  # human, range or file
+    alike: bool = False  # whether the runs differ by too little for a verdict
 
     @property
     def span(self) -> float:
@@ -63,11 +85,15 @@ class Scale:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % interval, which is NaN where one seed or equal scores give none."""
+    """A number, its 95 % interval and the p-value of a test against 0.
+
+    The last three are NaN where one seed or equal scores give none.
+    """
 
     value: float
     low: float = NAN
     high: float = NAN
+    p: float = NAN
 
     @property
     def has_interval(self) -> bool:
@@ -76,12 +102,12 @@ class Estimate:
 
     @property
     def sign(self) -> int:
-        """1 or -1 if the interval is above or below zero, 0 if zero is in it or there is none."""
-        return int(self.low > 0) - int(self.high < 0)
+        """1 or -1 if the test finds it above or below zero, 0 if not or if there is no test."""
+        return int(np.sign(self.value)) if self.p < ALPHA else 0
 
     def times(self, factor: float) -> "Estimate":
         """Number and interval in another unit; the factor must be positive."""
-        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.p)
 
     def text(self, form: str = "+.2f") -> str:
         """'+3.20 (-5.10 to +11.50)', or the number alone."""
@@ -105,8 +131,13 @@ class Scores:
     @property
     def by_middle(self) -> bool:
         """Whether the answer is about interquartile means: one game may outweigh all others."""
-        kinds = {scale.kind for scale in self.scales.values()}
+        kinds = {self.scales[env_id].kind for env_id in self.shared}
         return kinds == {"human"} and len(self.shared) > 1
+
+    @property
+    def all_alike(self) -> bool:
+        """Whether the runs differ by too little for a verdict in all environments."""
+        return all(self.scales[env_id].alike for env_id in self.shared)
 
     def normalized(self, group: str, env_id: str) -> np.ndarray:
         """Scores of a group: (runs,)."""
@@ -136,6 +167,12 @@ class Comparison:
     seeds_needed: int | None  # of each group, for a difference like this one to be seen
     lost: dict[str, str] = field(default_factory=dict)  # by group: "3 of 5 runs of B diverged"
     undecided: bool = False  # whether such runs may change who is better
+    identical: int = 0  # runs of each group, if all of them are the same, episode by episode
+    # Environments whose own intervals leave out zero: those that Holm's correction over all
+    # environments and comparisons leaves, and those that may be chance.
+    clear: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+    tests: int = 0  # that were corrected for
 
 
 @dataclass
@@ -189,20 +226,33 @@ def read_atari_scales() -> dict[str, Scale]:
 
 
 def seen_scale(scores: np.ndarray) -> Scale:
-    """From the worst to the best of all runs; if they are alike, they are all as good as the best.
+    """From the worst to the best of all runs.
+
+    Runs that differ by next to nothing are all about as good as the best: from the worst of them to
+    the best, noise would be as large as learning is elsewhere.
 
     scores: (runs,).
     """
     low, high = float(scores.min()), float(scores.max())
-    return Scale(low if low < high else high - 1, high, "range")
+    size = max(abs(low), abs(high))
+    if high - low < NEGLIGIBLE * size or low == high:
+        return Scale(high - (size or 1.0), high, "range", alike=True)
+    return Scale(low, high, "range")
 
 
-def choose_scales(normalize: str, scores: dict[str, np.ndarray]) -> dict[str, Scale]:
-    """What is 0 and 1 in each environment, from --normalize and the scores of all its runs."""
+def choose_scales(
+    normalize: str, scores: dict[str, np.ndarray], shared: list[str]
+) -> dict[str, Scale]:
+    """What is 0 and 1 in each environment, from --normalize and the scores of all its runs.
+
+    By default it is one kind of scale for all shared environments: a mean of parts of the way to
+    human play and of the way to the best run would say nothing.
+    """
     games = read_atari_scales()
     human = {env_id: games[game] for env_id in scores if (game := atari_game(env_id)) in games}
     seen = {env_id: seen_scale(runs) for env_id, runs in scores.items()}
-    if normalize == "range":
+    all_human = all(env_id in human for env_id in shared)
+    if normalize == "range" or (normalize == "auto" and not all_human):
         return seen
     if normalize == "auto":
         return {env_id: human.get(env_id, seen[env_id]) for env_id in scores}
@@ -225,7 +275,7 @@ def steps_to_compare(runs: list[Run], wanted: int | None, remarks: list[str]) ->
             fail(f"--steps {wanted}: {shortest.folder} ended after {shortest.total_steps}")
         return wanted
     longest = max(run.total_steps for run in runs)
-    if longest > (1 + plot.SAME_STEPS) * shortest.total_steps:
+    if longest > (1 + SAME_STEPS) * shortest.total_steps:
         remarks.append(
             f"{shortest.env_id} is compared after {shortest.total_steps:,} steps, where "
             f"{shortest.folder.name} ended; others did up to {longest:,}."
@@ -286,7 +336,13 @@ def collect_scores(groups: list[Group], normalize: str, wanted: int | None) -> S
         env_id: np.concatenate([of[env_id] for of in raw.values() if env_id in of])
         for env_id in env_ids
     }
-    scales = choose_scales(normalize, pooled)
+    scales = choose_scales(normalize, pooled, shared)
+    for env_id, scale in scales.items():
+        if scale.alike and np.ptp(pooled[env_id]) > 0:
+            remarks.append(
+                f"The scores of {env_id} differ by less than {100 * NEGLIGIBLE:.0f} %: too little "
+                "for a verdict there."
+            )
     return Scores(raw, seeds_of, scales, shared, steps, longest, remarks)
 
 
@@ -310,35 +366,22 @@ def lacks_chance(pairs: list[Pair]) -> bool:
     return len(equal) == len(pairs) or any(before[0] != after[0] for before, after in equal)
 
 
-def welch(pairs: list[Pair]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Of a mean over environments: the difference, and each sample's variance and size.
-
-    The variances, (2 environments,), are those that single runs add to the mean of the differences.
-    """
-    difference = float(np.mean([after.mean() - before.mean() for before, after in pairs]))
-    samples = [sample for pair in pairs for sample in pair]
-    counts = np.array([len(sample) for sample in samples])
-    variances = np.array([sample.var(ddof=1) if len(sample) > 1 else NAN for sample in samples])
-    return difference, variances / len(pairs) ** 2, counts
-
-
-def degrees_of_freedom(variances: np.ndarray, counts: np.ndarray) -> float:
-    """Satterthwaite's approximation for a sum of means with such variances and sizes."""
-    shares = variances / counts
-    return float(shares.sum() ** 2 / (shares**2 / (counts - 1)).sum())
+def mean_difference(pairs: list[Pair]) -> float:
+    """Mean over environments of the difference of means."""
+    return float(np.mean([after.mean() - before.mean() for before, after in pairs]))
 
 
 def difference(pairs: list[Pair]) -> Estimate:
-    """Mean over environments of the difference of means, with Welch's 95 % interval.
+    """Mean over environments of the difference of means, with Welch's 95 % interval and test.
 
     With one pair that is Welch's t-test; with several, variances add up.
     """
-    value, variances, counts = welch(pairs)
-    if np.isnan(variances).any() or lacks_chance(pairs):
-        return Estimate(value)
-    error = float(np.sqrt((variances / counts).sum()))
-    half = error * stats.t.ppf(0.975, degrees_of_freedom(variances, counts))
-    return Estimate(value, value - half, value + half)
+    if lacks_chance(pairs):
+        return Estimate(mean_difference(pairs))
+    samples = [sample for pair in pairs for sample in pair]
+    weights = [sign / len(pairs) for _ in pairs for sign in (-1, 1)]
+    found = weighted_sum(samples, weights)
+    return Estimate(found.value, *found.interval, found.p_value)
 
 
 def seeds_needed(pairs: list[Pair]) -> int | None:
@@ -347,12 +390,14 @@ def seeds_needed(pairs: list[Pair]) -> int | None:
     Seen: Welch's interval leaves out zero, with probability POWER. None if that takes more than
     MOST_SEEDS, or if there is nothing to reckon with: no difference, no spread or one seed.
     """
-    value, variances, counts = welch(pairs)
+    value = mean_difference(pairs)
+    samples = [sample for pair in pairs for sample in pair]
+    variances = np.array([variance(sample) for sample in samples]) / len(pairs) ** 2
     if value == 0 or not variances.sum() > 0:
         return None
     for count in range(2, MOST_SEEDS + 1):
         error = np.sqrt(variances.sum() / count)
-        df = degrees_of_freedom(variances, np.full_like(counts, count))
+        df = degrees_of_freedom(variances, np.full(len(samples), count))
         if stats.nct.sf(stats.t.ppf(0.975, df), df, abs(value) / error) >= POWER:
             return count
     return None
@@ -383,16 +428,17 @@ def bootstrap(scores: Any, function: Any) -> Estimate:
     """rliable's stratified bootstrap of a function of (runs, environments) scores.
 
     scores: one matrix, or a list of several that are resampled on their own. There is no interval
-    if a matrix has one run only, or if the runs of an environment are alike in all of them.
+    if a matrix has one run only, or if all resamples give the same: "1.00 to 1.00" from three seeds
+    would claim to know what is not known.
     """
     matrices = scores if isinstance(scores, list) else [scores]
-    single = min(len(matrix) for matrix in matrices) < 2
-    if single or all((matrix == matrix[0]).all() for matrix in matrices):
+    if min(len(matrix) for matrix in matrices) < 2:
         return Estimate(float(function(*matrices)[0]))
     np.random.seed(0)  # rliable resamples by numpy's global generator, whatever it is given
     points, intervals = library.get_interval_estimates({"": scores}, function, reps=RESAMPLES)
-    low, high = intervals[""][:, 0]
-    return Estimate(float(points[""][0]), float(low), float(high))
+    value = float(points[""][0])
+    low, high = (float(end) for end in intervals[""][:, 0])
+    return Estimate(value) if math.isclose(low, high, abs_tol=1e-12) else Estimate(value, low, high)
 
 
 def interquartile_mean(matrix: np.ndarray) -> np.ndarray:
@@ -405,15 +451,62 @@ def middle_difference(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return interquartile_mean(after) - interquartile_mean(before)
 
 
+def orders_of_runs(environments: int, runs: int, count: int) -> np.ndarray:
+    """Ways to call `count` of each environment's runs the baseline's: places of runs.
+
+    (ways, environments, runs), the baseline's first. All ways, if there are not too many; else some
+    that are drawn, and the one that was observed.
+    """
+    if math.comb(runs, count) ** environments > PERMUTATIONS:
+        observed = np.tile(np.arange(runs), (PERMUTATIONS, environments, 1))
+        orders = np.random.default_rng(0).permuted(observed, axis=-1)
+        orders[0] = observed[0]
+        return orders
+    ways = [
+        [*chosen, *(place for place in range(runs) if place not in chosen)]
+        for chosen in itertools.combinations(range(runs), count)
+    ]
+    return np.array(list(itertools.product(ways, repeat=environments)))
+
+
+def permutation_p_value(before: np.ndarray, after: np.ndarray) -> float:
+    """Of the difference of two groups' interquartile means, by a stratified permutation test.
+
+    If an edit does nothing, any runs of an environment might as well be the other group's: p is the
+    share of such exchanges, within each environment, that give a difference of at least this size.
+
+    before, after: (runs, environments).
+    """
+    count = len(before)
+    pooled = np.concatenate([before, after]).T
+    environments, runs = pooled.shape
+    orders = orders_of_runs(environments, runs, count)
+    exchanged = np.take_along_axis(pooled[None], orders, axis=-1)
+    # rliable's interquartile mean is this one, of a single matrix.
+    middles = [
+        stats.trim_mean(part.reshape(len(orders), -1), 0.25, axis=1)
+        for part in (exchanged[..., :count], exchanged[..., count:])
+    ]
+    sizes = np.abs(middles[1] - middles[0])
+    observed = abs(middle_difference(before, after)[0])
+    return float(np.mean((sizes > observed) | np.isclose(sizes, observed)))
+
+
 def overall_difference(scores: Scores, baseline: str, group: str, pairs: list[Pair]) -> Estimate:
     """Difference over all environments: of interquartile means on the human scale, else of means.
+
+    The test of interquartile means is one of permutations: with two seeds, intervals by resampling
+    leave out zero three times as often as they should.
 
     pairs: the normalized scores of both groups in each environment.
     """
     if not scores.by_middle:
         return difference(pairs)
-    found = bootstrap([scores.matrix(baseline), scores.matrix(group)], middle_difference)
-    return Estimate(found.value) if lacks_chance(pairs) else found
+    before, after = scores.matrix(baseline), scores.matrix(group)
+    found = bootstrap([before, after], middle_difference)
+    if lacks_chance(pairs) or not found.has_interval:
+        return Estimate(found.value)
+    return Estimate(found.value, found.low, found.high, permutation_p_value(before, after))
 
 
 def optimality_gap(matrix: np.ndarray) -> np.ndarray:
@@ -483,23 +576,82 @@ def measure_overall(
     }
 
 
-def lost_runs(group: Group) -> str:
-    """'3 of 5 runs of B diverged'; empty if all of them have a score."""
-    count = group.unfinished + group.diverged + len(all_runs(group))
-    ends = ((group.diverged, "diverged"), (group.unfinished, "did not finish"))
-    return " and ".join(f"{n} of {count} runs of {group.name} {end}" for n, end in ends if n)
+def environments_of(group: Group) -> set[str]:
+    """Where it has runs, with a score or without."""
+    return group.by_env.keys() | group.lost.keys()
 
 
-def note_lost_runs(comparison: Comparison, baseline: Group, group: Group) -> None:
-    """Tells the comparison which runs have no score.
+def ends_of_runs(scores: Scores, group: Group, env_ids: set[str]) -> Counter[str]:
+    """How many runs of the group in these environments have no score, by what became of them."""
+    ends = Counter(why for env_id in env_ids for why in group.lost.get(env_id, []))
+    for env_id in env_ids:
+        scored = len(scores.seeds[group.name].get(env_id, []))
+        ends[NO_SCORE] += len(group.by_env.get(env_id, [])) - scored
+    return +ends
 
-    A group that looks better may owe that to them, and runs that are not finished may change
-    everything; a group that looks worse has not become better by runs that diverged.
+
+def note_lost_runs(scores: Scores, comparison: Comparison, baseline: Group, group: Group) -> None:
+    """Tells the comparison which runs have no score where both groups have runs.
+
+    A group that looks better may owe that to them, and runs of which it is not known how they would
+    have ended may change everything; a group that looks worse has not become better by runs that
+    diverged.
     """
     both = (baseline, group)
-    comparison.lost = {one.name: text for one in both if (text := lost_runs(one))}
+    env_ids = environments_of(baseline) & environments_of(group)
+    ends = {one.name: ends_of_runs(scores, one, env_ids) for one in both}
+    for one in both:
+        scored = sum(len(scores.seeds[one.name].get(env_id, [])) for env_id in env_ids)
+        count = scored + ends[one.name].total()
+        texts = [
+            f"{ends[one.name][why]} of {count} runs of {one.name} {end}"
+            for why, end in ENDS.items()
+            if ends[one.name][why]
+        ]
+        if texts:
+            comparison.lost[one.name] = " and ".join(texts)
     better = group if comparison.overall.sign > 0 else baseline
-    comparison.undecided = any(one.unfinished for one in both) or better.diverged > 0
+    unknown = any(of.keys() - {run_folders.DIVERGED} for of in ends.values())
+    comparison.undecided = unknown or ends[better.name][run_folders.DIVERGED] > 0
+
+
+def same_episodes(one: Run, other: Run) -> bool:
+    """Whether two runs are the same to the last digit of the last episode."""
+    steps = np.array_equal(one.steps, other.steps)
+    return steps and np.array_equal(one.scores, other.scores)
+
+
+def identical_runs(shared: list[str], baseline: Group, group: Group) -> int:
+    """How many runs each of two groups has, if seed by seed they are the same; else 0."""
+    count = 0
+    for env_id in shared:
+        before = {run.seed: run for run in baseline.by_env[env_id]}
+        after = {run.seed: run for run in group.by_env[env_id]}
+        if before.keys() != after.keys():
+            return 0
+        if not all(same_episodes(before[seed], after[seed]) for seed in before):
+            return 0
+        count += len(before)
+    return count
+
+
+def note_clear_environments(scores: Scores, comparisons: list[Comparison]) -> None:
+    """Tells the comparisons in which environments alone a group is better or worse.
+
+    By Holm's correction over all of them: of twenty environments without an effect, one has an
+    interval without zero.
+    """
+    tests = [
+        (comparison, env_id)
+        for comparison in comparisons
+        for env_id, found in comparison.by_env.items()
+        if not (math.isnan(found.p) or scores.scales[env_id].alike)
+    ]
+    beyond = holm.beyond_chance([one.by_env[env_id].p for one, env_id in tests])
+    for place, (comparison, env_id) in enumerate(tests):
+        comparison.tests = len(tests)
+        if comparison.by_env[env_id].sign:
+            (comparison.clear if place in beyond else comparison.unclear).append(env_id)
 
 
 def evaluate(groups: list[Group], normalize: str, steps: int | None = None) -> Results:
@@ -508,7 +660,9 @@ def evaluate(groups: list[Group], normalize: str, steps: int | None = None) -> R
     baseline, *others = scores.raw
     comparisons = [compare(scores, baseline, group) for group in others]
     for comparison, group in zip(comparisons, groups[1:], strict=True):
-        note_lost_runs(comparison, groups[0], group)
+        note_lost_runs(scores, comparison, groups[0], group)
+        comparison.identical = identical_runs(scores.shared, groups[0], group)
+    note_clear_environments(scores, comparisons)
     return Results(groups, scores, comparisons, measure_overall(scores, comparisons))
 
 
@@ -597,24 +751,41 @@ def no_interval(scores: Scores, comparison: Comparison) -> str:
         of = f" of {', '.join(single)}" if several else ""
         return f"one seed{of} gives no interval; run at least 2, better 5 or more"
     equal = [env_id for env_id, pair in pairs.items() if equal_within(pair)]
-    return f"equal scores{f' in {some(equal)}' if several else ''} tell nothing about chance"
+    of = f" in {some(equal)}" if several and equal else ""
+    return f"equal scores{of} tell nothing about chance"
 
 
-def clear_environments(comparison: Comparison) -> str:
-    """'better than A in X-v0 and worse in Y-v0', by their own intervals; empty if there is none."""
-    signs = {env_id: found.sign for env_id, found in comparison.by_env.items()}
-    than = f" than {comparison.baseline}"
+def better_or_worse(comparison: Comparison, env_ids: list[str], than: str = "") -> str:
+    """'better than A in X-v0 and worse in Y-v0', of these environments; empty if there is none."""
     parts = []
     for sign, word in ((1, "better"), (-1, "worse")):
-        if names := [env_id for env_id in signs if signs[env_id] == sign]:
+        names = [env_id for env_id in env_ids if comparison.by_env[env_id].sign == sign]
+        if names:
             parts.append(f"{word}{than} in {some(names)}")
             than = ""
     return " and ".join(parts)
 
 
+def opposite(comparison: Comparison) -> str:
+    """'; worse in X-v0', of environments that are clearly otherwise than the overall difference."""
+    sign = -comparison.overall.sign
+    names = [env_id for env_id in comparison.clear if comparison.by_env[env_id].sign == sign]
+    found = better_or_worse(comparison, names)
+    return f"; {found}" if found else ""
+
+
+def perhaps(comparison: Comparison) -> str:
+    """'; worse in X-v0 ..., which may be chance', where Holm's correction leaves no difference."""
+    found = better_or_worse(comparison, comparison.unclear)
+    if not found:
+        return ""
+    chance = f"which may be chance among {comparison.tests} such intervals"
+    return f"; {found} by the interval there, {chance}"
+
+
 def advice(scores: Scores, comparison: Comparison) -> str:
     """How many seeds would show the difference; it is reckoned for differences of means alone."""
-    if scores.by_middle:
+    if scores.by_middle or scores.all_alike or comparison.overall.value == 0:
         return ""
     if comparison.seeds_needed:
         how_many = f"about {comparison.seeds_needed} fresh seeds of each would show it"
@@ -623,41 +794,80 @@ def advice(scores: Scores, comparison: Comparison) -> str:
     return f"; if that is the true difference, {how_many}"
 
 
-def verdict(scores: Scores, comparison: Comparison) -> str:
-    """What the scores say of the group and the baseline."""
+def interval_text(scores: Scores, comparison: Comparison, low: str, high: str) -> str:
+    """'(95 %: 7 to 17)'; of interquartile means with the test that decides."""
+    if not scores.by_middle:
+        return f"(95 %: {low} to {high})"
+    p = comparison.overall.p
+    return f"(permutation test: p = {p:.2g}; 95 % by resampling: {low} to {high})"
+
+
+def without_interval(scores: Scores, comparison: Comparison) -> str:
+    """What is said of a difference of which nothing is known but its size."""
     group, baseline = comparison.group, comparison.baseline
     found, words = unit(scores, comparison)
-    place = where(scores)
+    (size,) = rounded([abs(found.value)])
+    more = "higher" if found.value > 0 else "lower"
+    scored = f"{more} by {size}{words}" if found.value else "the same"
+    return (
+        f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}"
+        f"{where(scores)}, but {no_interval(scores, comparison)}."
+    )
+
+
+def clear_difference(scores: Scores, comparison: Comparison) -> str:
+    """What is said of a difference that is beyond chance."""
+    group, baseline = comparison.group, comparison.baseline
+    found, words = unit(scores, comparison)
+    better = "better" if found.sign > 0 else "worse"
+    ends = [found.low, found.high] if found.sign > 0 else [-found.high, -found.low]
+    size, low, high = rounded([abs(found.value), *ends])
+    interval = f"{interval_text(scores, comparison, low, high)}{where(scores)}"
+    by = f"by {size}{words} {interval}"
+    but = opposite(comparison)
+    if comparison.undecided:
+        return (
+            f"{group} and {baseline} cannot be told apart, though the runs of {group} that "
+            f"have a score are {better} {by}{but}."
+        )
     probability = f"probability of improvement {comparison.overall_improvement.value:.2f}"
-    if not found.has_interval:
-        (size,) = rounded([abs(found.value)])
-        more = "higher" if found.value > 0 else "lower"
-        scored = f"{more} by {size}{words}" if found.value else "the same"
-        return (
-            f"{group} and {baseline} cannot be told apart yet: {group} scored {scored}"
-            f"{place}, but {no_interval(scores, comparison)}."
-        )
-    if found.sign:
-        better = "better" if found.sign > 0 else "worse"
-        size, low, high = rounded([abs(found.value), *sorted([abs(found.low), abs(found.high)])])
-        interval = f" (95 %: {low} to {high})"
-        if comparison.undecided:
-            return (
-                f"{group} and {baseline} cannot be told apart, though the runs of {group} that "
-                f"have a score are {better} by {size}{words}{interval}{place}."
-            )
-        return (
-            f"{group} is {better} than {baseline} by {size}{words}{interval}{place}, {probability}."
-        )
+    return f"{group} is {better} than {baseline} {by}, {probability}{but}."
+
+
+def unclear_difference(scores: Scores, comparison: Comparison) -> str:
+    """What is said of a difference that may be chance."""
+    group, baseline = comparison.group, comparison.baseline
+    found, words = unit(scores, comparison)
     size, low, high = rounded([found.value, found.low, found.high])
-    interval = f"{size}{words} (95 %: {low} to {high}){place}, {probability}"
+    probability = f"probability of improvement {comparison.overall_improvement.value:.2f}"
+    interval = f"{interval_text(scores, comparison, low, high)}{where(scores)}, {probability}"
+    text = f"a difference of {size}{words} {interval}{perhaps(comparison)}"
+    clear = better_or_worse(comparison, comparison.clear, f" than {baseline}")
     apart = f"{group} and {baseline} cannot be told apart"
-    if clear := clear_environments(comparison):
-        begin = f"{group} is {clear}"
-        if comparison.lost:
-            begin = f"{apart}, though the runs of {group} that have a score are {clear}"
-        return f"{begin}; over all undecided, a difference of {interval}."
-    return f"{apart}: a difference of {interval}{advice(scores, comparison)}."
+    if clear and comparison.lost:
+        begin = f"{apart}, though the runs of {group} that have a score are {clear}"
+        return f"{begin}; over all undecided, {text}."
+    if clear:
+        return f"{group} is {clear}; over all undecided, {text}."
+    return f"{apart}: {text}{advice(scores, comparison)}."
+
+
+def verdict(scores: Scores, comparison: Comparison) -> str:
+    """What the scores say of the group and the baseline."""
+    apart = f"{comparison.group} and {comparison.baseline} cannot be told apart"
+    if comparison.identical:
+        runs = (
+            f"all {comparison.identical} runs have" if comparison.identical > 1 else "the run has"
+        )
+        same = f"{runs} exactly the same scores, episode by episode"
+        return f"{apart}: {same}; the edit changes nothing here."
+    if not comparison.overall.has_interval:
+        return without_interval(scores, comparison)
+    if comparison.overall.sign and scores.all_alike:
+        return f"{apart}: their scores differ by less than {100 * NEGLIGIBLE:.0f} %{where(scores)}."
+    if comparison.overall.sign:
+        return clear_difference(scores, comparison)
+    return unclear_difference(scores, comparison)
 
 
 def sentence(scores: Scores, comparison: Comparison) -> str:

@@ -83,7 +83,7 @@ def draw_differences(
             draw_estimate(axes, y, comparison.overall.times(100), colors[comparison.group])
     if len(scores.shared) > 1:
         axes.axhline(len(labels) - 0.5, color="#9ca3af", linewidth=0.8)
-        middle = ",\ninterquartile mean" if scores.by_middle else ""
+        middle = ",\ninterquartile mean,\nby resampling" if scores.by_middle else ""
         labels.append(f"all {len(scores.shared)}{middle}")
     axes.axvline(0, color="#374151", linewidth=1)
     axes.set_yticks(range(len(labels)), labels)

@@ -88,8 +88,9 @@ class Progress:
     def summary(self) -> str:
         """One line: how many runs there are and how many have ended in which way."""
         parts = [f"{self.count(outcome)} {outcome}" for outcome in ("done", "skipped", "failed")]
-        if self.count("stopped"):
-            parts.append(f"{self.count('stopped')} stopped")
+        for outcome in ("stopped", "left out"):
+            if self.count(outcome):
+                parts.append(f"{self.count(outcome)} {outcome}")
         elapsed = clock(time.monotonic() - self.started)
         return f"{len(self.tasks)} runs: {', '.join(parts)}, {elapsed}"
 
@@ -142,6 +143,8 @@ class Progress:
             self.say(f"FAILED   {task.name}: {result.reason}; {task.log}\n{tail}", error=True)
         elif result.outcome == "skipped":
             self.say(f"skipped  {task.name}: finished before")
+        elif result.outcome == "left out":
+            self.say(f"left out {task.name}: {result.reason}", error=True)
         elif result.seconds:
             took = clock(result.seconds)
             self.say(f"{result.outcome:8} {task.name}, {took}{evaluation(task)}")
@@ -156,7 +159,7 @@ class Progress:
         if received and self.count("stopped"):
             print("the same command again goes on from here", flush=True)
             return 128 + received[0]
-        return 1 if self.count("failed") else 0
+        return 1 if self.count("failed") or self.count("left out") else 0
 
 
 class Signals:

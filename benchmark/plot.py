@@ -44,13 +44,16 @@ from PIL import Image
 from run_folders import (
     METRICS,
     RETURN,
+    SAME_STEPS,
     WINDOW,
     Axis,
     Provenance,
     Run,
+    find_other_runs,
     mean_and_std,
-    read_other_runs,
     read_runs,
+    refuse_own_runs,
+    runs_by_env,
     short_number,
     value_at,
 )
@@ -67,7 +70,6 @@ PUBLISHED_IN = {  # by source
     "gymnax-blines": "[checkpoints of one seed](https://github.com/RobertTLange/gymnax-blines)",
 }
 LONGER = 1.5  # published runs of more than so many times our steps are not drawn
-SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
 BESIDE_COLORS = ["#d97706", "#15803d", "#7c3aed"]  # of other programs' runs
 # Published scores: dashes that fall into each other's gaps, so that equal scores stay visible.
@@ -82,7 +84,7 @@ class Args:
     runs_dir: Path  # folder that holds the run folders of one script
     out: Path = Path("results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
-    beside: tuple[str, ...] = ()  # NAME=FOLDER: other programs' runs to show, TensorBoard folders
+    beside: tuple[str, ...] = ()  # NAME=FOLDER: runs to show with them, also another program's
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,23 @@ class Results:
 # ------ reading ------
 
 
-def read_beside(given: tuple[str, ...], metric: str) -> list[OtherProgram]:
-    """Other programs, given as NAME=FOLDER; fails if that is not so or there is no run in it."""
+def read_beside(given: tuple[str, ...], metric: str, remarks: list[str]) -> list[OtherProgram]:
+    """Other programs, given as NAME=FOLDER; fails if that is not so or there is no run in it.
+
+    Or runs of ours: of these what the reader has to be told is added to the remarks.
+    """
     found: dict[str, OtherProgram] = {}
     for text in given:
         name, _, path = text.partition("=")
         folder = Path(path).expanduser()
         if not (name and path and folder.is_dir()):
             fail(f"--beside: {text} is not NAME=FOLDER with an existing folder")
-        by_env = read_other_runs(folder, name, metric)
+        if any(folder.glob("*/args.json")):
+            by_env, told = read_runs(folder, metric)
+            remarks += [f"{name}: {remark}" for remark in told]
+        else:
+            refuse_own_runs(f"--beside: {name}", folder)
+            by_env = runs_by_env(find_other_runs(folder, name, metric))
         if not by_env:
             fail(f"--beside: no run with {metric} in {path}")
         color = BESIDE_COLORS[len(found) % len(BESIDE_COLORS)]
@@ -199,7 +209,7 @@ def read_results(args: Args) -> Results:
         script=script,
         by_env={env_id: by_env[env_id] for env_id in order},
         published=published,
-        beside=read_beside(args.beside, METRICS.get(script, RETURN)),
+        beside=read_beside(args.beside, METRICS.get(script, RETURN), remarks),
         remarks=remarks,
     )
 
@@ -528,18 +538,25 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
     return paths
 
 
-def check_folders(runs_dir: Path, out: Path) -> None:
+def check_results(out: Path, name: str | None) -> None:
+    """Exit with one line and code 2 if files of that name cannot be written into that folder."""
+    if out.exists() and not out.is_dir():
+        fail(f"--out: {out} is not a folder")
+    if name is not None and (not name or Path(name).name != name):
+        fail(f"--name: {name!r} is not the name of a file")
+
+
+def check_folders(runs_dir: Path, out: Path, name: str | None) -> None:
     """Exit with one line and code 2 if there are no runs or the results cannot be written."""
     if not runs_dir.is_dir():
         fail(f"--runs-dir: there is no folder {runs_dir}")
-    if out.exists() and not out.is_dir():
-        fail(f"--out: {out} is not a folder")
+    check_results(out, name)
 
 
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    check_folders(args.runs_dir, args.out)
+    check_folders(args.runs_dir, args.out, args.name)
     results = read_results(args)
     for path in write_all(results, args.out, args.name or Path(results.script).stem):
         print(path)

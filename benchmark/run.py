@@ -14,10 +14,11 @@ Each run gets `--env-id X --seed N --runs-dir DIR` appended to the command. The 
 what is left: finished runs are skipped, runs that were cut off are resumed, failed ones repeated.
 Workers share the CPUs, by OMP_NUM_THREADS. With --launcher slurm the runs are jobs of an array, for
 which this program waits. Ctrl-C lets the runs save and stops; so does --minutes with a run that
-takes longer, which then counts as failed. When all runs are finished, --plot draws them and --then
-goes on with each environment. A flag that is given twice counts as it was given last. Exit codes: 0
-when all is done, 1 if a run or what follows failed, 2 for bad input, 130 after Ctrl-C, 143 after
-SIGTERM.
+takes longer, which then counts as failed. If the script is edited meanwhile, the runs that have not
+begun are left out; so are other seeds of an environment whose flags the script refuses with exit
+code 2. When all runs are finished, --plot draws them and --then goes on with each environment. A
+flag that is given twice counts as it was given last. Exit codes: 0 when all is done, 1 if a run
+failed or was left out or what follows failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import importlib.util
@@ -29,18 +30,22 @@ import signal
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import tyro
 from console import Progress, Signals, fail
 from tasks import (
+    BUSY,
     OWN_FLAGS,
+    REFUSAL,
     Children,
     Result,
     Task,
+    file_name,
     find_run,
+    hash_of,
     next_command,
     resumed_with_others,
     run_task,
@@ -56,6 +61,7 @@ DRAWN_WITH = {
 }
 SUITE_DRAWN_WITH = {**DRAWN_WITH, "rliable": "rliable"}
 GRACE = 120.0  # seconds to save in, for a run whose time is over
+PAUSE = 1.0  # seconds until a task that another process runs is looked at again
 
 
 @dataclass
@@ -156,6 +162,22 @@ class LocalRuns:
         self.children = {task: Children() for task in tasks}
         self.minutes = minutes  # that a run may take; None: any time
         self.overdue: dict[Task, float] = {}  # when a run was last told to end, by monotonic()
+        self.refused: dict[tuple[str, str], Task] = {}  # by variant and environment, see `run`
+        self.busy: set[Task] = set()  # that another process runs, or ran
+
+    def run(self, task: Task) -> Result:
+        """Bring a task to its end.
+
+        Flags that the script has refused are not tried with more seeds. A run that is there has
+        begun with them: if it cannot be resumed, that says nothing about others.
+        """
+        kind = (task.variant, task.env_id)
+        if kind in self.refused and find_run(task)[0] is None:
+            return Result("left out", f"{self.refused[kind].name} had {REFUSAL}")
+        result = run_task(task, self.children[task])
+        if result.reason == REFUSAL and find_run(task)[0] is None:
+            self.refused[kind] = task
+        return result
 
     def end_overdue(self, running: list[Task], since: dict[Task, float]) -> None:
         """Let the runs save and end whose time is over; kill them if they still run GRACE later.
@@ -183,6 +205,8 @@ class LocalRuns:
     def outcome(self, task: Task, future: Future[Result]) -> Result:
         """How a task ended whose future is done."""
         result = outcome(future)
+        if result.reason == BUSY and self.children[task].signum:
+            return Result("stopped")
         if task in self.overdue and result.outcome == "stopped":
             return Result("failed", f"stopped after {self.minutes:g} minutes", result.seconds)
         return result
@@ -193,22 +217,35 @@ def run_locally(
 ) -> int:
     """Run the tasks on this machine, `workers` at a time; returns the exit code.
 
-    minutes: after which a run is stopped and counts as failed.
+    A task that another process runs, as a runner that was killed leaves them, goes to the end of
+    the queue. minutes: after which a run is stopped and counts as failed.
     """
     progress = Progress(tasks)
     runs = LocalRuns(tasks, minutes)
 
-    def started(task: Task) -> Result:
+    def start(task: Task) -> Result:
         progress.since[task] = time.monotonic()
-        return run_task(task, runs.children[task])
+        if task in runs.busy:
+            time.sleep(PAUSE)
+        return runs.run(task)
 
     with ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(started, task): task for task in tasks}
+        futures = {pool.submit(start, task): task for task in tasks}
         pending = set(futures)
         while pending:
             finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             for future in finished:
-                progress.report(futures[future], runs.outcome(futures[future], future))
+                task = futures.pop(future)
+                result = runs.outcome(task, future)
+                if result.reason != BUSY:
+                    progress.report(task, result)
+                    continue
+                if task not in runs.busy:
+                    progress.say(f"waiting  {task.name}: another process has {task.log}")
+                runs.busy.add(task)
+                later = pool.submit(start, task)
+                futures[later] = task
+                pending.add(later)
             if demand := signals.demand():
                 signum = signals.received[0]
                 # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
@@ -267,7 +304,7 @@ def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     if args.then is not None:
         runs_dir = shlex.quote(str(args.runs_dir))
         for env_id in args.env_ids:
-            name = shlex.quote(env_id.replace("/", "-"))  # as in the names of run folders
+            name = shlex.quote(file_name(env_id))  # as in the names of run folders
             command = args.then.replace("{env_id}", name)
             commands.append(command.replace("{runs_dir}", runs_dir))
     return commands
@@ -412,7 +449,12 @@ def tell_of_others(tasks: list[Task]) -> None:
 
 
 def launch(tasks: list[Task], args: Args, signals: Signals) -> int:
-    """Bring the tasks to their end where --launcher says; returns the exit code."""
+    """Bring the tasks to their end where --launcher says; returns the exit code.
+
+    Without --keep-old none is started once its script is another one than now.
+    """
+    if not args.keep_old:
+        tasks = [replace(task, script_hash=hash_of(task.script)) for task in tasks]
     if args.launcher == "slurm":
         return run_in_slurm(tasks, args, signals)
     return run_locally(tasks, args.workers, signals, args.minutes)

@@ -5,6 +5,7 @@ Part of plot.py, compare.py and rerun.py.
 
 import hashlib
 import json
+import math
 import re
 import shlex
 from collections import defaultdict
@@ -16,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from console import fail, warn
-from tasks import OWN_FLAGS, diverged, log_of, without_flags
+from tasks import OWN_FLAGS, diverged, file_name, log_of, without_flags
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -30,6 +31,12 @@ TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 CURVE_POINTS = 200  # of a learning curve whose mean is taken
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
+SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
+MOST_FOLDERS = 3  # that a sentence lists
+WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
+# What became of runs that are left out, as their remarks say it.
+NO_EPISODE, DIVERGED, UNFINISHED = "no episode ended", "diverged", "not finished"
+DAMAGED, UNREADABLE = "damaged event files", "cannot be read"
 # Names of other programs' run folders; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
 OTHER_NAMES = (r"(.+?)__(.+)__(\d+)__.+", r"(.+?)__(.+)__(\d+)_\d+")
 Axis = Literal["steps", "minutes"]
@@ -101,9 +108,19 @@ class Run:
         return float(self.scores[-self.window :].mean())
 
     def score_after(self, steps: float) -> float:
-        """Mean score of the last episodes that had ended by then; NaN if none had."""
-        scores = self.scores[self.steps <= steps]
-        return float(scores[-self.window :].mean()) if len(scores) else np.nan
+        """Mean score of the last episodes that had ended by then; NaN if none had.
+
+        A run that is about as long is scored at its own end. Where each point is a mean already,
+        with many steps between two of them, the nearest point is the score.
+        """
+        before = self.scores[self.steps <= steps]
+        if not len(before):
+            return np.nan
+        if abs(self.total_steps - steps) <= SAME_STEPS * steps:
+            return self.score
+        if self.window == 1:
+            return float(self.scores[np.abs(self.steps - steps).argmin()])
+        return float(before[-self.window :].mean())
 
     def mean_score(self, steps: int) -> float:
         """Mean of the learning curve from the start to a step, the area under it as a score.
@@ -250,9 +267,75 @@ class Found:
     """What is in a folder of runs."""
 
     runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
-    unfinished: set[RunKey] = field(default_factory=set)  # stopped, or still going on
-    diverged: set[RunKey] = field(default_factory=set)  # ended by a loss that is not finite
-    silent: set[RunKey] = field(default_factory=set)  # finished before any episode ended
+    left_out: dict[RunKey, str] = field(default_factory=dict)  # what became of the others
+
+    @property
+    def lost(self) -> dict[RunKey, str]:
+        """Runs that were left out and not made again.
+
+        What other scripts left is not of interest, once there are runs of one. Where the script is
+        unknown, so is how the environment is written.
+        """
+        scripts = {key.script for key in self.runs}
+        finished = {(key.env_id, key.seed) for key in self.runs}
+        env_ids = {file_name(key.env_id): key.env_id for key in self.runs}
+        lost = {}
+        for key, why in self.left_out.items():
+            if not key.script:
+                key = key._replace(env_id=env_ids.get(key.env_id, key.env_id))
+            elif scripts and key.script not in scripts:
+                continue
+            if (key.env_id, key.seed) not in finished:
+                lost[key] = why
+        return lost
+
+
+def steps_missing(run: Run) -> str:
+    """'its event files end after 5,060 of 20,000 steps'; empty if they have all of a finished run.
+
+    A run ends with the last whole rollout that its steps have room for.
+    """
+    names = ("num_envs", "num_steps")
+    rollout = run.provenance.processes * math.prod(run.settings.get(name, 0) for name in names)
+    wanted = run.settings.get("total_timesteps", 0)
+    if run.total_steps >= min(WHOLE * wanted, wanted - rollout):
+        return ""
+    return f"its event files end after {run.total_steps:,} of {wanted:,} steps"
+
+
+def key_of(folder: Path) -> RunKey | None:
+    """What the name of a run folder tells of a run whose args.json cannot be read."""
+    name = parse_name(folder.name)
+    return RunKey("", name[1], int(name[3])) if name else None
+
+
+def read_folder(folder: Path, metric: str | None, found: Found) -> None:
+    """Add a run to what was found before; warns if it is left out.
+
+    Raises ValueError, KeyError or TypeError if its args.json is not one.
+    """
+    facts = json.loads((folder / "args.json").read_text())
+    key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
+    if not (folder / "agent.pt").exists():
+        ended = diverged(log_of(folder))
+        found.left_out[key] = DIVERGED if ended else UNFINISHED
+        warn(f"{folder} is left out: {found.left_out[key]}")
+        return
+    if facts["args"].get("num_seeds", 1) > 1:
+        warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
+        return
+    run = read_run(folder, facts, metric)
+    missing = steps_missing(run)
+    if missing:
+        found.left_out[key] = DAMAGED
+        warn(f"{folder} is left out: {missing}: damaged")
+        return
+    if not len(run.scores):
+        found.left_out[key] = NO_EPISODE
+        return
+    if key in found.runs:
+        warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
+    found.runs[key] = run
 
 
 def find_runs(runs_dir: Path, metric: str | None = None, pattern: str = "*") -> Found:
@@ -261,41 +344,22 @@ def find_runs(runs_dir: Path, metric: str | None = None, pattern: str = "*") -> 
     files = runs_dir.glob(f"{pattern}/args.json")
     for folder in sorted((file.parent for file in files), key=start_time):
         try:
-            facts = json.loads((folder / "args.json").read_text())
-            key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
-            if not (folder / "agent.pt").exists():
-                ended = diverged(log_of(folder.parent, key.env_id, key.seed))
-                (found.diverged if ended else found.unfinished).add(key)
-                warn(f"{folder} is left out: {'diverged' if ended else 'not finished'}")
-                continue
-            if facts["args"].get("num_seeds", 1) > 1:
-                warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
-                continue
-            run = read_run(folder, facts, metric)
+            read_folder(folder, metric, found)
         except (ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
-            continue
-        if not len(run.scores):
-            found.silent.add(key)
-            continue
-        if key in found.runs:
-            warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
-        found.runs[key] = run
+            key = key_of(folder)
+            if key:
+                found.left_out[key] = UNREADABLE
     return found
 
 
 def remarks_on_missing(found: Found) -> list[str]:
     """What is not in the results, and where they rest on little."""
     remarks = []
-    scripts = {key.script for key in found.runs}  # what other scripts left is not of interest
-    problems = (
-        ("no episode ended", found.silent),
-        ("diverged", found.diverged),
-        ("not finished", found.unfinished),
-    )
-    for problem, keys in problems:
-        if left_out := sorted(key for key in keys - set(found.runs) if key.script in scripts):
-            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in left_out)
+    for problem in (NO_EPISODE, DIVERGED, UNFINISHED, DAMAGED, UNREADABLE):
+        keys = sorted(key for key, why in found.lost.items() if why == problem)
+        if found.runs and keys:
+            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in keys)
             remarks.append(f"Left out, {problem}: {names}.")
     if short := [run for run in found.runs.values() if len(run.scores) < run.window]:
         names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
@@ -315,6 +379,23 @@ def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
     return remarks
 
 
+def remarks_on_versions(by_env: dict[str, list[Run]]) -> list[str]:
+    """Which runs are averaged though the script was edited between them."""
+    remarks = []
+    for env_id, group in by_env.items():
+        versions = {run.provenance.script_hash for run in group}
+        if len(versions) > 1:
+            remarks.append(f"The runs of {env_id} are of {len(versions)} versions of the script.")
+    return remarks
+
+
+def remarks_on(found: Found) -> list[str]:
+    """All that the reader of the results has to be told of the runs."""
+    by_env = runs_by_env(found)
+    settings = remarks_on_settings(by_env)
+    return [*remarks_on_missing(found), *settings, *remarks_on_versions(by_env)]
+
+
 def runs_by_env(found: Found) -> dict[str, list[Run]]:
     """Finished runs by environment, those of an environment by seed."""
     by_env: dict[str, list[Run]] = defaultdict(list)
@@ -329,11 +410,10 @@ def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list
     Their scores are the metric, or what the script is measured by.
     """
     found = find_runs(runs_dir, metric)
-    by_env = runs_by_env(found)
-    remarks = [*remarks_on_missing(found), *remarks_on_settings(by_env)]
+    remarks = remarks_on(found)
     for remark in remarks:
         warn(remark)
-    return by_env, remarks
+    return runs_by_env(found), remarks
 
 
 def other_folders(folder: Path, pattern: str = "*") -> dict[Path, re.Match[str]]:
@@ -352,10 +432,21 @@ def other_folders(folder: Path, pattern: str = "*") -> dict[Path, re.Match[str]]
     return names
 
 
-def read_other_runs(
-    folder: Path, program: str, metric: str, pattern: str = "*"
-) -> dict[str, list[Run]]:
-    """Another program's runs by environment; fails if they are runs of several algorithms.
+def refuse_own_runs(what: str, folder: Path, pattern: str = "*") -> None:
+    """Fails if there are runs of ours among the sub-folders that are taken for another program's.
+
+    Those would count that did not finish, in environments called x/CartPole-v1.
+    """
+    own = [path for path in other_folders(folder, pattern) if (path / "args.json").exists()]
+    if own:
+        parents = sorted({str(path.parent) for path in own})
+        more = ", ..." if len(parents) > MOST_FOLDERS else ""
+        listed = ", ".join(parents[:MOST_FOLDERS])
+        fail(f"{what}: runs of ours are in sub-folders: {listed}{more}; name one of them")
+
+
+def find_other_runs(folder: Path, program: str, metric: str, pattern: str = "*") -> Found:
+    """Another program's runs in a folder; fails if they are runs of several algorithms.
 
     They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's, or
     <env_id>__<exp_name>__<seed>_<number>, as Stable-Baselines3's; whatever has logged the metric
@@ -368,6 +459,8 @@ def read_other_runs(
         args = {"env_id": key.env_id, "seed": key.seed}
         run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
         if not len(run.scores):
+            warn(f"{path} is left out: it has not logged {metric}")
+            found.left_out[key] = NO_EPISODE
             continue
         names.add(name[2])
         if key in found.runs:
@@ -375,20 +468,23 @@ def read_other_runs(
         found.runs[key] = run
     if len(names) > 1:
         fail(f"{program}: runs of {', '.join(sorted(names))} in {folder}; give each its own folder")
-    by_env = runs_by_env(found)
-    return {env_id: without_cut_off_runs(runs) for env_id, runs in by_env.items()}
+    leave_out_cut_off_runs(found)
+    return found
 
 
-def without_cut_off_runs(runs: list[Run]) -> list[Run]:
-    """Another program's runs that did at least a tenth of the steps of the longest of them.
+def leave_out_cut_off_runs(found: Found) -> None:
+    """Keep another program's runs that did a tenth of the steps of an environment's longest.
 
     Nothing else tells whether such a run was finished.
     """
-    longest = max(run.total_steps for run in runs)
-    for run in runs:
-        if 10 * run.total_steps < longest:
-            warn(f"{run.folder} is left out: {run.total_steps:,} of {longest:,} steps")
-    return [run for run in runs if 10 * run.total_steps >= longest]
+    for runs in runs_by_env(found).values():
+        longest = max(run.total_steps for run in runs)
+        for run in runs:
+            if 10 * run.total_steps < longest:
+                warn(f"{run.folder} is left out: {run.total_steps:,} of {longest:,} steps")
+                key = RunKey(run.script, run.env_id, run.seed)
+                found.left_out[key] = UNFINISHED
+                del found.runs[key]
 
 
 def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:

@@ -151,7 +151,8 @@ def main() -> None:
     if args.out is not None and not args.out.absolute().parent.is_dir():
         print(f"error: --out: there is no folder {args.out.parent}", file=sys.stderr)
         sys.exit(2)
-    load(PPO)  # and with it torch, which the processes below then have
+    script = load(PPO)  # and with it torch, which the processes below then have
+    script.check(script.Args(env_id=args.env_id, cuda=False, runs_dir=tempfile.gettempdir()))
     rows = []
     for number in range(1, args.rounds + 1):
         for knob in args.knobs:

@@ -4,6 +4,7 @@ Part of run.py. slurm.py sends these functions to other machines: they use the s
 only.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -26,6 +27,7 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
 LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
 BUSY = "another process is already running this task"  # why a task could not be started
+REFUSAL = "exit code 2"  # of a script that cannot work with its flags
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Task:
     runs_dir: Path
     threads: int | None  # this run's share of the CPUs; None: all of them
     variant: str = ""  # of the script, where several are run
+    script_hash: str = ""  # of the version that is to be run; whichever there is, if empty
 
     @property
     def name(self) -> str:
@@ -50,21 +53,61 @@ class Task:
     @property
     def log(self) -> Path:
         """File with all that the run prints."""
-        return log_of(self.runs_dir, self.env_id, self.seed)
+        name = exp_name(self.argv, self.script)
+        return log_path(self.runs_dir, self.env_id, name, self.seed)
 
 
 @dataclass(frozen=True)
 class Result:
     """How a task ended."""
 
-    outcome: str  # done, skipped, stopped or failed
-    reason: str = ""  # of a failure
+    outcome: str  # done, skipped, stopped, failed or left out
+    reason: str = ""  # of a failure, or why the task was left out
     seconds: float = 0.0  # that its process has run
 
 
-def log_of(runs_dir: Path, env_id: str, seed: int) -> Path:
-    """Where the runner keeps what a run prints."""
-    return runs_dir / "logs" / f"{env_id.replace('/', '-')}__{seed}.log"
+def file_name(name: str) -> str:
+    """A name without what the scripts replace in the names of their run folders."""
+    return name.replace("/", "-").replace(":", "-")
+
+
+def log_path(runs_dir: Path, *names: str | int) -> Path:
+    """Where the runner keeps what a run prints; its name is that of the run folder less the time.
+
+    names: environment, exp_name and seed.
+    """
+    return runs_dir / "logs" / f"{file_name('__'.join(map(str, names)))}.log"
+
+
+def log_of(folder: Path) -> Path:
+    """The log of the run in a folder; there may be none."""
+    facts = json.loads((folder / "args.json").read_text())
+    env_id, seed = facts["args"]["env_id"], facts["args"]["seed"]
+    name = exp_name(facts.get("argv", []), Path(facts["script"]))
+    log = log_path(folder.parent, env_id, name, seed)
+    if log.exists():
+        return log
+    return log_path(folder.parent, env_id, seed)  # of an earlier version of the runner
+
+
+def hash_of(script: Path) -> str:
+    """SHA-256 of a script."""
+    return hashlib.sha256(script.read_bytes()).hexdigest()
+
+
+def last_value(argv: Sequence[str], flag: str) -> str | None:
+    """The value of a flag; the last one counts. None without the flag."""
+    value = None
+    for word, next_word in zip(argv, [*argv, ""][1:], strict=True):
+        name, equals, text = word.partition("=")
+        if name.replace("_", "-") == flag:
+            value = text if equals else next_word
+    return value
+
+
+def exp_name(argv: Sequence[str], script: Path) -> str:
+    """What a run with these flags is called in the name of its folder."""
+    return last_value(argv, "--exp-name") or script.stem
 
 
 def without_flags(argv: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -223,6 +266,8 @@ def run_task(task: Task, children: Children) -> Result:
         folder, finished = find_run(task)
         if finished:
             return Result("skipped")
+        if task.script_hash and hash_of(task.script) != task.script_hash:
+            return Result("left out", f"{task.script} has been edited meanwhile")
         command = next_command(task, folder)
         if not folder:
             log.truncate(0)

@@ -35,7 +35,8 @@ random policy gets, HIGH what is good; LOW may be the larger one, where less is 
 Optuna draws the flags. The first to run are the command's own, without any of the space. A trial
 that is worse than most others were at the same place ends early, by what its TensorBoard files say.
 One whose flags the script refuses with exit code 2, say minibatches that do not divide the batch,
-does not count.
+does not count. A flag that the script does not have ends the search, and so does an edit of the
+script.
 
 The same call again does what is left: the search is in STUDY/study.db, unfinished runs are resumed.
 Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for

@@ -10,7 +10,7 @@ import shlex
 import signal
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,17 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import FrozenTrial, TrialState
-from tasks import BUSY, OWN_FLAGS, Children, Result, Task, find_run, run_task
+from tasks import (
+    BUSY,
+    OWN_FLAGS,
+    REFUSAL,
+    Children,
+    Result,
+    Task,
+    find_run,
+    hash_of,
+    run_task,
+)
 
 PLACES = 10  # of each run, at which trials are compared
 WARM_UP = 2  # places at the beginning of a trial: too early to tell
@@ -38,6 +48,8 @@ GRACE = 30.0  # seconds in which a run that is not needed any more may end by it
 READING = 0.05  # most of the time that is spent on reading events
 SHOWN = 5  # best trials in the table
 SQLITE = b"SQLite format 3"  # how a file of SQLite begins
+UNKNOWN_FLAG = "unrecognized"  # in what tyro and argparse say of a flag that the script has not
+FRAME = "─│╭╮╰╯ "  # that tyro draws around an error
 REFUSED = "refused"  # attribute of a trial that the script did not want to run: why
 DOUBLE = "double"  # attribute of a trial that was not run: another one has the same flags
 
@@ -195,7 +207,7 @@ class Candidate:
     trial: optuna.Trial | None = None  # None: it is no part of the search
     children: Children = field(default_factory=Children)
     scores: dict[Task, float] = field(default_factory=dict)  # of its finished runs, not normalized
-    reported: set[int] = field(default_factory=set)  # places that Optuna knows the score at
+    reported: dict[int, float] = field(default_factory=dict)  # scores by place, as in Optuna
     current: float = math.nan  # score of the candidate so far, normalized
     began: float = 0.0  # when its run did, by time.monotonic()
     look_again: float = 0.0  # when the events of its run are to be read again
@@ -248,9 +260,19 @@ def run_when_free(task: Task, children: Children) -> Result:
 
 
 def last_words(task: Task) -> str:
-    """The last line that a run has printed."""
+    """The last line that a run has printed, or all lines of the frame in which it stands."""
     lines = last_output(task.log)[1:] if task.log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    lines = [line.strip() for line in lines if line.strip()]
+    if not lines:
+        return "it printed nothing"
+    if not lines[-1].startswith("╰"):
+        return lines[-1]
+    framed: list[str] = []
+    for line in reversed(lines[:-1]):
+        if line.startswith("╭"):  # with a title, which the lines below it say again
+            break
+        framed.insert(0, line.strip(FRAME))
+    return " ".join(text for text in framed if text)
 
 
 class Judge:
@@ -302,15 +324,12 @@ class Judge:
 
     def report(self, candidate: Candidate, place: int, score: float) -> None:
         """Tell Optuna the score at a place of the running task, once."""
-        runs = len(candidate.tasks)
         step = len(candidate.scores) * PLACES + place
         if candidate.trial is None or math.isnan(score) or step in candidate.reported:
             return
-        # The pruner compares the highest value so far. As the runs to come count 0, that is the
-        # last one, about: values rise from run to run.
-        value = self.value(candidate) + self.normalized(candidate.task, score) / runs
+        value = self.mean_so_far(candidate, score)
         candidate.trial.report(value, step)
-        candidate.reported.add(step)
+        candidate.reported[step] = value
 
 
 # ------ the search ------
@@ -361,9 +380,6 @@ def open_study(args: Args) -> tuple[optuna.Study, optuna.storages.RDBStorage]:
         study_name="tune",
         direction="maximize",
         load_if_exists=True,
-        pruner=optuna.pruners.PercentilePruner(
-            100.0 - args.prune_below, n_startup_trials=STARTUP, n_warmup_steps=WARM_UP
-        ),
     )
     # Another seed each time: the same one would draw again what has been drawn.
     study.sampler = optuna.samplers.TPESampler(seed=args.seed + len(study.trials))
@@ -386,6 +402,8 @@ class Search:
         self.args = args
         self.judge = Judge(args)
         self.space = parse_space(args.space)
+        usual = run.expand(runner_arguments(args, {}, "defaults"))
+        self.script_hash = hash_of(usual[0].script)  # no other version is run
         self.study = study
         self.storage = storage
         self.defaults = Candidate("defaults", {}, self.tasks({}, "defaults"))
@@ -402,7 +420,8 @@ class Search:
 
     def tasks(self, params: dict[str, Any], folder: str, seeds: range | None = None) -> list[Task]:
         """The runs with these parameters in a folder of the study."""
-        return run.expand(runner_arguments(self.args, params, folder, seeds))
+        tasks = run.expand(runner_arguments(self.args, params, folder, seeds))
+        return [replace(task, script_hash=self.script_hash) for task in tasks]
 
     def candidate(self, trial: optuna.Trial) -> Candidate:
         """The runs of a trial."""
@@ -415,7 +434,7 @@ class Search:
         number = frozen.number
         trial_id = self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
         candidate = self.candidate(optuna.Trial(self.study, trial_id))
-        candidate.reported = set(frozen.intermediate_values)
+        candidate.reported = dict(frozen.intermediate_values)
         return candidate
 
     def ran(self) -> list[FrozenTrial]:
@@ -470,9 +489,22 @@ class Search:
                 candidate.end()
 
     def is_behind(self, candidate: Candidate) -> bool:
-        """Whether a trial is to end early; then it is marked so."""
-        if candidate.trial is not None and self.args.prune_below:
-            candidate.pruned = candidate.trial.should_prune()
+        """Whether a trial is to end early; then it is marked so.
+
+        The score at its last place, or a better one that it had before in the same run, is compared
+        with what the trials that have ended well had at that place. Optuna's pruners take the best
+        of all places: that of a good first run would hide a second one that fails.
+        """
+        place = max(candidate.reported, default=0)
+        if candidate.trial is None or not self.args.prune_below or place <= WARM_UP:
+            return candidate.pruned
+        reported = [trial.intermediate_values for trial in self.completed()]
+        others = [values[place] for values in reported if place in values]
+        if len(others) < STARTUP:
+            return candidate.pruned
+        run_began = PLACES * ((place - 1) // PLACES)
+        best = max(score for at, score in candidate.reported.items() if at > run_began)
+        candidate.pruned = best < float(np.percentile(others, self.args.prune_below))
         return candidate.pruned
 
     def goes_on(self, candidate: Candidate, result: Result) -> bool:
@@ -480,8 +512,11 @@ class Search:
         task = candidate.task
         if candidate.reason or candidate.pruned or result.outcome == "stopped":
             return False
+        if result.outcome == "left out":  # the script is another one: what is left is as stopped
+            self.given_up = result.reason
+            return False
         if result.outcome == "failed":
-            candidate.refused = result.reason == "exit code 2"
+            candidate.refused = result.reason == REFUSAL
             candidate.reason = f"{task.name}: {result.reason}: {last_words(task)}"
             return False
         score = self.judge.look(candidate, over=True)
@@ -505,6 +540,8 @@ class Search:
         self.in_a_row = self.in_a_row + 1 if candidate.reason else 0
         if self.in_a_row >= PATIENCE:
             self.given_up = f"{PATIENCE} trials in a row did not run, the last: {candidate.reason}"
+        if candidate.refused and UNKNOWN_FLAG in candidate.reason.lower():
+            self.given_up = candidate.reason  # all trials have this flag
         result: dict[str, Any] = {"values": self.judge.value(candidate)}
         if candidate.refused:
             # Without a value and without reports it counts as worse than all others.

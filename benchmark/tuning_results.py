@@ -5,6 +5,7 @@ Part of tune.py.
 
 import csv
 import json
+import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,10 @@ CHECK_SEED = 1001  # the first seed of the check: far from those that the search
 UNDECIDED = (
     "Fresh seeds leave open whether the best flags are better than the defaults, "
     "0 is in the interval. The best flags:"
+)
+ALIKE = (
+    "Fresh seeds leave open whether the best flags are better than the defaults: "
+    "their scores are all alike, which tells nothing about chance. The best flags:"
 )
 
 
@@ -96,7 +101,10 @@ def check_lines(search: Search, check: Check) -> list[str]:
     own = normalized_means(search, check.defaults)
     found = normalized_means(search, check.best)
     value, low, high = check_difference(search, check)
-    difference = f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
+    interval = f"95 %: {low:+.3f} to {high:+.3f}"
+    if math.isnan(low):
+        interval = "no interval: the scores are all alike"
+    difference = f"{value:+.3f} ({interval})"
     sentence = (
         f"Tuned flags against defaults, {len(own)} fresh seeds: {difference}, normalized. "
         "In the table ± is half a 95 % interval."
@@ -129,6 +137,8 @@ def choice(search: Search, check: Check | None) -> tuple[str, dict[str, Any]]:
     difference = check_difference(search, check)
     if difference.value <= 0:
         return "With fresh seeds the best flags were not better than the defaults, which are:", {}
+    if math.isnan(difference.low):
+        return ALIKE, best.params
     if difference.low <= 0:
         return UNDECIDED, best.params
     return "The best flags, with fresh seeds better than the defaults:", best.params

@@ -70,7 +70,7 @@ def warn_if_edited(script: Path, folder: Path) -> None:
     if made_by.exists() and made_by.read_bytes() != script.read_bytes():
         print(
             f"{Path(__file__).name}: {script} is not the version that made this run; if the "
-            f"network or the environment differs, play it with --script {made_by}",
+            f"network or the environment differs, execute the run's own copy: --script {made_by}",
             file=sys.stderr,
         )
 
@@ -153,9 +153,9 @@ def main() -> None:
         fail(f"--episodes must be at least 1, not {args.episodes}")
     folder = args.run if args.run.is_dir() else args.run.parent
     path = find_script(args)
+    script = import_script(path)
     if args.script is None:
         warn_if_edited(path, folder)
-    script = import_script(path)
 
     file = args.run / "checkpoint.pt" if args.run.is_dir() else args.run
     checkpoint = script.load_checkpoint(file)

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import ablations as results
@@ -20,6 +21,7 @@ from details import DETAILS, NOT_IMPLEMENTED
 from family import Script
 from helpers.benchmark_runs import FAKE_TRAINING, run_program
 from helpers.in_process import load_program
+from scipy import stats
 from sync import ROOT, Collection
 from torch.utils.tensorboard import SummaryWriter
 from undo import ablations, own_ablations
@@ -246,7 +248,11 @@ def test_difference_of_few_or_equal_scores():
     one, two, alike = (plot.np.array(x) for x in ([3.0], [1.0, 2.0], [5.0, 5.0]))
     difference, low, high = intervals.welch(one, two)
     assert difference == 1.5 and math.isnan(low) and math.isnan(high)
-    assert intervals.welch(alike, alike + 2) == (-2, -2, -2)
+    difference, low, high = intervals.welch(alike, alike + 2)
+    assert difference == -2 and math.isnan(low) and math.isnan(high), "chance is unknown"
+    assert intervals.welch(alike, plot.np.full(3, 5.0)) == (0, 0, 0)
+    tenths = plot.np.full(3, 0.1)  # whose mean is not 0.1: rounding leaves some variance
+    assert math.isnan(intervals.welch(tenths, alike).low)
 
 
 def test_p_value_is_of_the_test_that_makes_the_interval():
@@ -260,7 +266,17 @@ def test_p_value_is_of_the_test_that_makes_the_interval():
         assert (plot.p_value(near, baseline) < 0.05) == (difference.high < 0) == (shift > 0)
     one, alike = plot.np.array([3.0]), plot.np.array([5.0, 5.0])
     assert math.isnan(plot.p_value(one, scores)) and math.isnan(plot.p_value(one[:0], scores))
-    assert plot.p_value(alike, alike) == 1 and plot.p_value(alike, alike + 2) == 0
+    assert plot.p_value(alike, alike) == 1 and math.isnan(plot.p_value(alike, alike + 2))
+
+
+def test_runs_that_do_not_vary_are_no_evidence():
+    """499.9 beside 500 has no p-value that would win Holm's correction, and the cell says why."""
+    effect = plot.effect_of("core-3", "A-v0", trained(499.9, 499.9), trained(500.0, 500.0))
+    assert math.isnan(effect.p) and not effect.certain and not effect.same
+    assert results.cell(effect) == "-0.1" and results.beyond_chance([effect]) == []
+    assert plot.interval_of(dataclasses.replace(effect, start=0.0)) == "no spread"
+    single = plot.effect_of("core-3", "A-v0", trained(499.9), trained(500.0, 500.0))
+    assert plot.interval_of(dataclasses.replace(single, start=0.0)) == "one run"
 
 
 def trained(*scores: float, seeds: tuple[int, ...] = (1, 2, 3)) -> list:
@@ -507,6 +523,18 @@ def test_what_was_not_run_says_so():
     assert lines[0] == "| detail | without it | A-v0 |"
     assert lines[5].endswith("| torch's default epsilon, 1e-8 | not run yet |")
     assert lines[6].endswith("| **-2.0** (-3.0 to -1.0) |")
+
+
+def test_weights_of_one_and_minus_one_make_welchs_test():
+    """Interval and p-value are scipy's, also with one side that does not vary."""
+    for scores, baseline in (([1.0, 4.0, 2.0], [0.5, 0.7]), ([4.0, 5.0, 7.0], [9.0, 9.0])):
+        with warnings.catch_warnings(action="ignore"):  # of the side that does not vary
+            test = stats.ttest_ind(scores, baseline, equal_var=False)
+            expected = test.confidence_interval()
+        samples = [plot.np.array(scores), plot.np.array(baseline)]
+        found = intervals.weighted_sum(samples, [1, -1])
+        assert found.interval == pytest.approx((expected.low, expected.high))
+        assert found.p_value == pytest.approx(test.pvalue)
 
 
 def test_holms_correction_by_hand():

@@ -2,8 +2,10 @@
 
 import csv
 import hashlib
+import itertools
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import comparison as numbers
@@ -39,6 +41,9 @@ def results_of(**groups: dict[str, list[float]]) -> numbers.Results:
     return numbers.evaluate(found, "auto")
 
 
+COUNTER = itertools.count()
+
+
 @dataclass
 class Finished:
     """Stands in for a run."""
@@ -48,6 +53,8 @@ class Finished:
     score: float
     total_steps: int = 100
     name: str = ""
+    steps: tuple[int, ...] = field(default_factory=lambda: (next(COUNTER),))  # no other run's
+    scores: tuple[float, ...] = ()
 
     def score_after(self, steps: int) -> float:
         assert steps == 100
@@ -204,12 +211,16 @@ def test_one_game_does_not_decide_over_all_games():
     assert comparison.overall.value == pytest.approx(0.35 - 0.05)
     assert 0.1 <= comparison.overall.low < 0.3 < comparison.overall.high <= 0.4
     answer = said(results)
-    assert answer.startswith("B is better than A by 30 % of the way from random to human play (95")
+    begin = (
+        "B is better than A by 30 % of the way from random to human play (permutation test: p = "
+    )
+    assert answer.startswith(begin) and "; 95 % by resampling: " in answer
     assert ") in the interquartile mean over 4 environments, probability" in answer
     assert "difference of interquartile means to A" in results.overall
 
     alike = said(results_of(A=before, B=before))
-    assert "a difference of 0.0 % of the way from random to human play (95 %" in alike
+    of_chance = "(permutation test: p = 1; 95 %"
+    assert f"a difference of 0.0 % of the way from random to human play {of_chance}" in alike
     assert "seeds" not in alike  # those that are reckoned are for differences of means
 
 
@@ -301,6 +312,159 @@ def test_equal_scores_give_no_interval(second):
     assert found.value == pytest.approx(second[0] - 0.1) and not found.has_interval
     matrices = [np.full((3, 1), 0.1), np.array(second)[:, None]]
     assert not numbers.bootstrap(matrices, numbers.mean_improvement).has_interval
+
+
+def test_every_run_better_is_no_interval_of_one_point():
+    """From three seeds each: whatever is drawn of them, all pairs are won."""
+    won = results_of(A={"X-v0": [1.0, 2.0, 3.0]}, B={"X-v0": [4.0, 5.0, 6.0]})
+    assert won.comparisons[0].overall_improvement.text(".2f") == "1.00"
+
+
+def test_exchanges_of_labels_by_hand():
+    """Of 6 exchanges the observed one and its mirror image are of this size.
+
+    Of 6 x 6 also those where 1 and 2 have changed sides in one environment: the middle halves of
+    0, 0, 1, 2 and 1, 2, 3, 3 are as far apart as those of 0, 0, 1, 1 and 2, 2, 3, 3.
+    """
+    low, high = np.array([[0.0], [1.0]]), np.array([[2.0], [3.0]])
+    assert numbers.permutation_p_value(low, high) == pytest.approx(2 / 6)
+    two = np.hstack([low, low]), np.hstack([high, high])
+    assert numbers.permutation_p_value(*two) == pytest.approx(6 / 36)
+    # Unlike ones within an environment: of 0 | 1, 2 the mean is as far off as of 2 | 0, 1.
+    assert numbers.permutation_p_value(low[:1], np.array([[1.0], [2.0]])) == pytest.approx(2 / 3)
+
+
+def test_exchanges_that_are_drawn_are_of_all_environments(monkeypatch):
+    """Of 184,756 x 184,756 ways; the two extreme ones are seen only because one was observed."""
+    monkeypatch.setattr(numbers, "PERMUTATIONS", 500)
+    orders = numbers.orders_of_runs(2, 20, 10)
+    assert orders.shape == (500, 2, 20) and (np.sort(orders) == np.arange(20)).all()
+    assert (orders[0] == np.arange(20)).all() and (orders[1, 0] != orders[1, 1]).any()
+    ten = np.arange(20.0).reshape(10, 2)
+    assert numbers.permutation_p_value(ten, ten + 100) == 1 / 500
+
+
+@pytest.mark.parametrize(("games", "seeds"), [(2, 3), (3, 3), (5, 5)])
+def test_the_middle_half_is_falsely_better_in_5_of_100_cases(games, seeds, monkeypatch):
+    """Where nothing differs; intervals by resampling leave out zero more often."""
+    monkeypatch.setattr(numbers, "PERMUTATIONS", 400)
+    rng = np.random.default_rng(0)
+    found = [
+        numbers.permutation_p_value(*rng.lognormal(0, 1, (2, seeds, games))) < 0.05
+        for _ in range(400)
+    ]
+    assert np.mean(found) < 0.08  # five in a hundred, and sampling: 0.011
+
+
+def test_two_games_with_two_seeds_cannot_decide():
+    """Each run is far better, but there are only 6 x 6 exchanges, and six of them are no worse."""
+    before = human_scores(Alien=[0.0, 0.1], Pong=[0.0, 0.1])
+    after = human_scores(Alien=[0.8, 0.9], Pong=[0.8, 0.9])
+    told = said(results_of(A=before, B=after))
+    clear = "B is better than A in Alien-v5, Pong-v5; over all undecided, a difference of 80 % of "
+    assert told.startswith(clear)
+    assert "(permutation test: p = 0.17; 95 % by resampling: 70 to 90)" in told
+
+
+# ------ which environments are named ------
+
+LOW_RUNS, SAME_RUNS = [9.0, 10.0, 11.0], [4.0, 5.0, 6.0, 7.0]
+
+
+def test_an_environment_is_better_only_beyond_holms_correction():
+    """Of five environments it takes p = 0.05 / 5, where one is enough for 0.05."""
+    even = {f"E{number}": SAME_RUNS for number in range(4)}
+    better = [11.9, 12.9, 13.9]  # t = 2.9 / sqrt(2 / 3), with 4 degrees of freedom: p = 0.024
+    results = results_of(A=even | {"X-v0": LOW_RUNS}, B=even | {"X-v0": better})
+    (comparison,) = results.comparisons
+    assert 0.05 / 5 < comparison.by_env["X-v0"].p == pytest.approx(0.0237, abs=1e-3)
+    assert (comparison.clear, comparison.unclear, comparison.tests) == ([], ["X-v0"], 5)
+    told = said(results)
+    assert told.startswith("B and A cannot be told apart: a difference of ")
+    perhaps = "; better in X-v0 by the interval there, which may be chance among 5 such intervals; "
+    assert perhaps in told
+    far = [15.0, 16.0, 17.0]
+    results = results_of(A=even | {"X-v0": LOW_RUNS}, B=even | {"X-v0": far})
+    assert results.comparisons[0].clear == ["X-v0"]
+    alone = results_of(A={"X-v0": LOW_RUNS}, B={"X-v0": better})
+    assert alone.comparisons[0].clear == ["X-v0"] and said(alone).startswith("B is better than A")
+
+
+def test_holms_correction_is_over_all_groups():
+    """The same p-value, which is the smaller one of two, but not of two groups in two of them."""
+    even, better = SAME_RUNS, [11.95, 12.95, 13.95]
+    before = {"X-v0": LOW_RUNS, "Y-v0": even}
+    results = results_of(A=before, B=before | {"X-v0": better})
+    assert [one.clear for one in results.comparisons] == [["X-v0"]]
+    results = results_of(A=before, B=before | {"X-v0": better}, C=before)
+    assert [one.clear for one in results.comparisons] == [[], []]
+    assert [one.tests for one in results.comparisons] == [4, 4]
+
+
+def test_no_environment_is_named_without_an_effect_in_95_of_100_cases():
+    """Twenty environments, five seeds; without a correction it would be 56 to 64 of 100."""
+    rng = np.random.default_rng(5)
+    names = [f"E{number}" for number in range(20)]
+    any_scores = {name: [1.0, 2.0] for name in names}
+    some = results_of(A=any_scores, B=any_scores)
+    (comparison,) = some.comparisons
+    named = []
+    for _ in range(200):
+        comparison.clear = []
+        comparison.by_env = {
+            name: numbers.difference([tuple(rng.normal(0, 1, (2, 5)))]) for name in names
+        }
+        numbers.note_clear_environments(some.scores, some.comparisons)
+        named.append(bool(comparison.clear))
+    assert np.mean(named) < 0.1  # five in a hundred, and sampling: 0.015
+
+
+def test_better_on_the_whole_does_not_hide_what_is_worse():
+    """Better in three environments and clearly worse in one."""
+    low, high = [0.0, 1.0, 2.0], [10.0, 11.0, 12.0]
+    names = ("E0", "E1", "E2")
+    results = results_of(
+        A=dict.fromkeys(names, low) | {"Swimmer-v4": high},
+        B=dict.fromkeys(names, high) | {"Swimmer-v4": low},
+    )
+    told = said(results)
+    assert told.startswith("B is better than A by ") and told.endswith("; worse in Swimmer-v4.")
+    (comparison,) = results.comparisons
+    comparison.lost, comparison.undecided = {"B": "1 of 13 runs of B did not finish"}, True
+    assert said(results).endswith("; worse in Swimmer-v4; 1 of 13 runs of B did not finish.")
+
+
+# ------ the same runs ------
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_a_folder_beside_itself_is_no_difference(tmp_path):
+    folder = make_group(tmp_path / "a", {"X-v0": [1.0, 2.0, 3.0], "Y-v0": [5.0, 7.0, 6.0]})
+    told = answer(tmp_path, f"before={folder}", f"after={folder}")
+    assert told == (
+        "after and before cannot be told apart: all 6 runs have exactly the same scores, episode "
+        "by episode; the edit changes nothing here."
+    )
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_runs_with_equal_scores_are_not_the_same_for_that(tmp_path):
+    """One episode of one run is otherwise, and so is the other seed."""
+    part = {"start": 0, "episodes": episodes(np.array([1.0, 5.0])), "last": (20, 9.0)}
+    make_run(tmp_path / "a", "X-v0", 1, [part])
+    part = {"start": 0, "episodes": episodes(np.array([5.0, 1.0])), "last": (20, 9.0)}
+    make_run(tmp_path / "b", "X-v0", 1, [part])
+    make_run(tmp_path / "c", "X-v0", 2, [part])
+    for other in "bc":
+        told = answer(tmp_path, f"A={tmp_path / 'a'}", f"B={tmp_path / other}")
+        assert told.startswith("B and A cannot be told apart yet: B scored the same, but one seed")
+    told = answer(tmp_path, f"A={tmp_path / 'a'}", f"B={tmp_path / 'a'}")
+    assert "apart: the run has exactly the same scores" in told
+
+
+def test_no_seeds_would_show_a_difference_of_nothing():
+    told = said(results_of(A={"X-v0": [1.0, 2.0, 3.0]}, B={"X-v0": [3.0, 2.0, 1.0]}))
+    assert "a difference of 0 % of A's mean" in told and "seeds" not in told
 
 
 def test_equal_scores_in_one_of_two_environments():
@@ -433,12 +597,43 @@ def test_atari_scores_are_of_the_57_games_of_the_benchmark():
 
 def test_scales_by_default_and_on_request():
     scores = {"Pong-v5": np.array([0.0, 4.0]), "X-v0": np.array([3.0, 9.0])}
-    auto = numbers.choose_scales("auto", scores)
-    assert [scale.kind for scale in auto.values()] == ["human", "range"]
-    ranges = numbers.choose_scales("range", scores)
+
+    def kinds(shared: list[str]) -> list[str]:
+        return [scale.kind for scale in numbers.choose_scales("auto", scores, shared).values()]
+
+    assert kinds(["Pong-v5"]) == ["human", "range"]
+    assert kinds(["Pong-v5", "X-v0"]) == kinds(["X-v0"]) == ["range", "range"]
+    ranges = numbers.choose_scales("range", scores, list(scores))
     assert [(scale.low, scale.high) for scale in ranges.values()] == [(0, 4), (3, 9)]
-    alike = numbers.choose_scales("range", {"X-v0": np.array([7.0, 7.0])})
-    assert list(alike["X-v0"].normalize(np.array([7.0, 7.0]))) == [1, 1]
+    for same in (7.0, 0.0, -7.0):
+        alike = numbers.seen_scale(np.array([same, same]))
+        assert list(alike.normalize(np.array([same, same]))) == [1, 1] and alike.alike
+
+
+def test_one_scale_for_all_that_is_averaged():
+    """Breakout from 30 to 403 is 13 times the way to human play; CartPole loses 45 points."""
+    before = {"Breakout-v5": [29.0, 31.0], "CartPole-v1": [109.0, 111.0]}
+    after = {"Breakout-v5": [402.0, 404.0], "CartPole-v1": [64.0, 66.0]}
+    (comparison,) = results_of(A=before, B=after).comparisons
+    assert comparison.overall.value == pytest.approx((373 / 375 - 45 / 47) / 2)
+    own = {"CartPole-v1": [10.0, 20.0]}  # that the other group lacks
+    games = {game: before["Breakout-v5"] for game in ("Breakout-v5", "Alien-v5")}
+    assert results_of(A=games | own, B=games).scores.by_middle
+
+
+def test_noise_at_the_ceiling_is_no_difference():
+    """CartPole is worse by 0.1 of 500 points, Acrobot better by 2 of 100: the latter counts."""
+    before = {"CartPole-v1": [500.0, 500.0, 499.9], "Acrobot-v1": [-100.1, -100.0, -99.9]}
+    after = {"CartPole-v1": [499.8, 499.8, 499.7], "Acrobot-v1": [-98.1, -98.0, -97.9]}
+    results = results_of(A=before, B=after)
+    assert results.comparisons[0].by_env["CartPole-v1"].sign == -1
+    assert said(results).startswith("B is better than A by ") and "worse" not in said(results)
+    told = "The scores of CartPole-v1 differ by less than 1 %: too little for a verdict there."
+    assert results.scores.remarks == [told]
+    assert not numbers.seen_scale(np.array([-100.0, -98.0])).alike
+    alone = results_of(A={"CartPole-v1": [500.0, 499.9]}, B={"CartPole-v1": [499.1, 499.0]})
+    assert alone.comparisons[0].overall.sign == -1
+    assert said(alone) == "B and A cannot be told apart: their scores differ by less than 1 %."
 
 
 # ------ groups ------
@@ -473,7 +668,7 @@ def test_writes_table_pictures_and_numbers(tmp_path):
     with open(out / "it_scores.csv") as file:
         runs = {(row["env_id"], row["group"], row["seed"]): row for row in csv.DictReader(file)}
     assert len(runs) == 11
-    assert runs["X-v0", "B", "3"]["score"] == "6" and runs["Y-v0", "A", "1"]["score"] == "5"
+    assert runs["X-v0", "B", "3"]["score"] == "6.00"
     made = {name: runs["X-v0", "B", "3"][name] for name in ("script", "versions", "hardware")}
     assert runs["X-v0", "B", "3"]["steps"] == "100" and all(made.values())
     assert (out / "it.png").read_bytes().startswith(b"\x89PNG")
@@ -534,6 +729,113 @@ def test_runs_without_a_score_are_in_the_answer(tmp_path, log, before, after, be
     assert f"B: Left out, {why}: X-v0 seed 4, X-v0 seed 5, X-v0 seed 6." in table
 
 
+def empty_events(run: Path) -> None:
+    """As a full disk leaves them."""
+    for file in run.glob("events.out.tfevents.*"):
+        file.write_bytes(b"")
+
+
+def spoil_events(run: Path) -> None:
+    """Eight bytes in the middle are others; readers stop there."""
+    (file,) = run.glob("events.out.tfevents.*")
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8] = b"\0" * 8
+    file.write_bytes(content)
+
+
+def break_args(run: Path) -> None:
+    (run / "args.json").write_text("{")
+
+
+@pytest.mark.usefixtures("no_picture")
+@pytest.mark.parametrize(
+    ("harm", "ends", "remark"),
+    [
+        (empty_events, "1 of 6 runs of after ended no episode.", "Left out, no episode ended"),
+        (spoil_events, "left damaged event files.", "Left out, damaged event files"),
+        (break_args, "1 of 6 runs of after could not be read.", "Left out, cannot be read"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_not_as_if_it_had_never_been(tmp_path, harm, ends, remark):
+    """It is the seed that failed, in an environment whose name has a slash."""
+    before = make_group(tmp_path / "a", {"ALE/X-v0": LOW, "Y-v0": LOW})
+    after = make_group(tmp_path / "b", {"ALE/X-v0": HIGH, "Y-v0": HIGH})
+    run = next(after.glob("ALE-X-v0__ppo__3__*"))
+    if harm is spoil_events:
+        facts = json.loads((run / "args.json").read_text())
+        facts["args"]["total_timesteps"] = 100
+        (run / "args.json").write_text(json.dumps(facts))
+    harm(run)
+    told = answer(tmp_path, f"before={before}", f"after={after}")
+    assert told.startswith("after and before cannot be told apart, though the runs of after that ")
+    assert told.endswith(ends)
+    assert f"after: {remark}: ALE/X-v0 seed 3." in (tmp_path / "out/compare.md").read_text()
+    part = {"start": 0, "episodes": episodes(np.full(3, 2.1)), "last": (100, 9.0)}
+    make_run(after, "ALE/X-v0", 3, [part], ended="20261121-120000")  # it was made again
+    again = answer(tmp_path, f"before={before}", f"after={after}")
+    assert again.startswith("after is better than before") and "runs of after" not in again
+
+
+@pytest.mark.parametrize(
+    ("settings", "last", "missing"),
+    [
+        ({"total_timesteps": 20_000}, 5060, "its event files end after 5,060 of 20,000 steps"),
+        ({"total_timesteps": 20_000, "num_envs": 4, "num_steps": 128}, 19_968, ""),
+        ({"total_timesteps": 700, "num_envs": 4, "num_steps": 128}, 512, ""),
+        ({"total_timesteps": 2000, "num_envs": 4, "num_steps": 128}, 1024, "end after 1,024 of"),
+        ({"total_timesteps": 3000, "num_envs": 4, "num_steps": 128}, 2048, ""),
+        ({}, 5060, ""),
+    ],
+)
+def test_event_files_of_a_finished_run_have_all_but_a_rollout(settings, last, missing, tmp_path):
+    """The third did all that fits; to the fourth a rollout is missing, to the fifth a processor."""
+    part = {"start": 0, "episodes": episodes(np.full(3, 1.0)), "last": (last, 9.0)}
+    run = make_run(tmp_path, "X-v0", 1, [part])
+    facts = json.loads((run / "args.json").read_text())
+    facts["args"] |= settings
+    facts["processes"] = 2 if last == 2048 else 1
+    (run / "args.json").write_text(json.dumps(facts))
+    found = run_folders.find_runs(tmp_path)
+    assert bool(found.runs) == (not missing)
+    read = run_folders.read_run(run, facts)
+    assert missing in run_folders.steps_missing(read) and found.lost.keys() == (
+        {("ppo.py", "X-v0", 1)} if missing else set()
+    )
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_unfinished_runs_count_where_they_are_compared(tmp_path):
+    """Not in an environment of one group alone; but in one where the other has no score yet."""
+    groups = two_groups(tmp_path, {"X-v0": LOW, "Y-v0": LOW}, {"X-v0": HIGH})
+    part = {"start": 0, "episodes": episodes(np.zeros(3)), "last": (100, 9.0)}
+    make_run(tmp_path / "b", "Z-v0", 1, [part], finished=False)
+    assert answer(tmp_path, *groups).startswith("B is better than A by ")
+    make_run(tmp_path / "b", "Y-v0", 1, [part], finished=False)
+    told = answer(tmp_path, *groups)
+    assert told.startswith("B and A cannot be told apart, though the runs of B that have a score")
+    assert told.endswith("; 1 of 4 runs of B did not finish.")
+
+
+def test_a_run_without_a_score_is_not_forgotten():
+    results = results_of(A={"X-v0": LOW}, B={"X-v0": [*HIGH, np.nan]})
+    assert said(results).startswith("B and A cannot be told apart, though")
+    assert said(results).endswith("; 1 of 4 runs of B had no score by then.")
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_own_runs_one_folder_deeper_are_not_another_programs(tmp_path):
+    for name in ("n1", "n2"):
+        make_group(tmp_path / name / "x", {"X-v0": [1.0, 2.0]})
+    groups = f"before={tmp_path}/n1", f"after={tmp_path}/n2"
+    done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
+    below = f"error: before: runs of ours are in sub-folders: {tmp_path}/n1/x; name one of them\n"
+    assert done.returncode == 2 and done.stderr.endswith(below)
+    done = run_program("compare.py", groups[0] + "/x", f"after={tmp_path}")
+    both = f"error: after: runs of ours are in sub-folders: {tmp_path}/n1/x, {tmp_path}/n2/x; name"
+    assert both in done.stderr
+
+
 @pytest.mark.usefixtures("no_picture")
 def test_groups_are_chosen_by_pattern(tmp_path):
     runs = make_group(tmp_path / "runs", {"X-v0": LOW})
@@ -562,6 +864,28 @@ def test_another_programs_runs_are_chosen_by_pattern(tmp_path):
     assert done.returncode == 2 and expected in done.stderr
 
 
+def other_runs(folder: Path, metric: str = run_folders.RETURN) -> dict[str, list[run_folders.Run]]:
+    """Another program's runs by environment."""
+    return run_folders.runs_by_env(run_folders.find_other_runs(folder, "Peer", metric))
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_another_programs_runs_without_a_score_count(tmp_path):
+    """One was cut off after 2 of 100 steps, one has logged nothing."""
+    theirs = make_group(tmp_path / "theirs", {"X-v0": HIGH}, foreign=True)
+    crashed = {"start": 0, "episodes": episodes(np.full(1, 9.0), step=1), "last": (2, 1.0)}
+    silent = {"start": 0, "episodes": [], "last": (100, 9.0)}
+    for seed, part in ((4, crashed), (5, silent)):
+        (make_run(theirs, "X-v0", seed, [part]) / "args.json").unlink()
+    ours = make_group(tmp_path / "ours", {"X-v0": LOW})
+    told = answer(tmp_path, f"ours={ours}", f"theirs={theirs}")
+    assert told.startswith("theirs and ours cannot be told apart, though the runs of theirs that")
+    lost = "1 of 5 runs of theirs did not finish and 1 of 5 runs of theirs ended no episode"
+    assert told.endswith(f"; {lost}.")
+    table = (tmp_path / "out/compare.md").read_text()
+    assert "theirs: Left out, no episode ended: X-v0 seed 5." in table
+
+
 @pytest.mark.usefixtures("no_picture")
 def test_stable_baselines3_as_its_user_names_the_runs(tmp_path):
     """Two seeds of 128 steps, the second trained twice; the log's last mean is the score."""
@@ -581,7 +905,7 @@ def test_stable_baselines3_as_its_user_names_the_runs(tmp_path):
     with open(tmp_path / "out/compare_scores.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["group"] == "sb3"]
     assert [row["seed"] for row in rows] == ["1", "2"]
-    model_runs = run_folders.read_other_runs(theirs, "sb3", "rollout/ep_rew_mean")["CartPole-v1"]
+    model_runs = other_runs(theirs, "rollout/ep_rew_mean")["CartPole-v1"]
     assert [run.total_steps for run in model_runs] == [means[0].step, means[1].step] == [128, 128]
     assert [run.score for run in model_runs] == [means[0].value, means[1].value]
 
@@ -591,10 +915,29 @@ def test_the_last_of_means_is_the_score_and_nine_is_before_ten(tmp_path):
     for tag, score in (("rollout/ep_rew_mean", 6.0), ("rollout/ep_rew", 3.0)):
         folder = tmp_path / tag
         (make_run(folder, "X-v0", 1, [part], tag=tag) / "args.json").unlink()
-        (run,) = run_folders.read_other_runs(folder, "Peer", tag)["X-v0"]
+        (run,) = other_runs(folder, tag)["X-v0"]
         assert (run.score, run.score_after(20)) == (score, 2.0 if tag.endswith("_mean") else 1.5)
     folders = [Path(f"X-v0__sb3__1_{number}") for number in (10, 9)]
     assert sorted(folders, key=run_folders.start_time) == folders[::-1]
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "steps", "score"),
+    [
+        (49, 99_840, 49.0),  # the last point, of 100,352 steps, is its own end
+        (49, 98_400, 49.0),  # another point is nearer, but this run is as long
+        (10, 19_968, 10.0),  # 2.6 % longer, and the point before is at 18,432
+        (10, 18_500, 9.0),
+        (10, 2_000, math.nan),
+    ],
+)
+def test_a_mean_of_each_rollout_is_taken_near_the_step(rollouts, steps, score, tmp_path):
+    points = [(2048 * number, float(number), float(number)) for number in range(1, rollouts + 1)]
+    part = {"start": 0, "episodes": points, "last": (2048 * rollouts, 99.0)}
+    tag = "rollout/ep_rew_mean"
+    (make_run(tmp_path, "X-v0", 1, [part], tag=tag) / "args.json").unlink()
+    (run,) = other_runs(tmp_path, tag)["X-v0"]
+    assert run.score_after(steps) == pytest.approx(score, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -618,7 +961,7 @@ def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
     pong = make_run(folder, "ALE/Pong-v5", 1, [part])
     (folder / "ALE").mkdir()  # another program keeps the slash of the environment's name
     pong.rename(folder / "ALE" / pong.name.removeprefix("ALE-"))
-    by_env = run_folders.read_other_runs(folder, "Peer", run_folders.RETURN)
+    by_env = other_runs(folder)
     assert by_env.keys() == {"X-v0", "ALE/Pong-v5"}
     assert [(run.seed, run.score) for run in by_env["X-v0"]] == [(1, 1.0), (2, 9.0)]
     warned = capsys.readouterr().err
@@ -626,7 +969,7 @@ def test_another_programs_folder_is_read_with_care(tmp_path, capsys):
     assert "is left out: 2 of 100 steps" in warned
     make_run(folder, "X-v0", 1, [part], name="dqn")
     with pytest.raises(SystemExit):
-        run_folders.read_other_runs(folder, "Peer", run_folders.RETURN)
+        other_runs(folder)
     assert "Peer: runs of dqn, ppo in " in capsys.readouterr().err
 
 
@@ -674,6 +1017,18 @@ def test_runs_of_a_group_with_unlike_flags_are_told(tmp_path):
     (run / "args.json").write_text(json.dumps(facts))
     found = compare.read_group("A", compare.Source("", folder), None)
     assert "The runs of X-v0 differ in new." in found.remarks
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_versions_of_the_script_within_a_group_are_told(tmp_path):
+    groups = two_groups(tmp_path, {"X-v0": [1.0, 2.0]}, {"X-v0": [4.0, 5.0]})
+    for number, run in enumerate((tmp_path / "b").iterdir()):
+        (run / "ppo.py").write_text(f"# edit {number}")
+    answer(tmp_path, *groups)
+    told = "B: The runs of X-v0 are of 2 versions of the script."
+    assert told in (tmp_path / "out/compare.md").read_text()
+    (remark,) = run_folders.read_runs(tmp_path / "b")[1][1:]  # what plot.py tells
+    assert remark == told.removeprefix("B: ")
 
 
 @pytest.mark.parametrize(("seeds", "told"), [(9, True), (10, False)])
@@ -793,7 +1148,14 @@ def test_a_score_keeps_its_seed_where_another_one_is_left_out():
         (["A={a}", "B={b}", "--normalize", "{bad}"], "low must be below high, also of X-v0"),
         (["A={a}", "B={b}", "--out", "{bad}"], "is not a folder"),
         (["A={a}", "B={b}", "--name", "x/y"], "--name: 'x/y' is not the name of a file"),
-        (["A={a}", "B={b}", "--metric", "charts/nothing"], "A: no finished run"),
+        (["A={a}", "B={b}", "--name", ""], "--name: '' is not the name of a file"),
+        (["A={a}", "B={b}", "--steps", "0"], "--steps must be at least 1, not 0"),
+        (["A={a}", "B={b}", "--steps", "-5"], "--steps must be at least 1, not -5"),
+        (
+            ["A={a}", "B={b}", "--metric", "charts/nope"],
+            "A: no finished run in {a} has logged charts/nope",
+        ),
+        (["A={a}", "B={silent}"], "B: no finished run in {silent} has logged an episode"),
         (["A={a}", "B={b}", "--metric", "C=charts/x"], "--metric C=charts/x: there is no group C"),
     ],
 )
@@ -806,6 +1168,8 @@ def test_bad_input_is_one_line(words, problem, tmp_path):
     folders["bad"].write_text("env_id,low,high\nX-v0,3,3\n")
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     make_run(folders["mixed"], "X-v0", 2, [part], name="ppo_atari")
+    folders["silent"] = tmp_path / "silent"
+    make_run(folders["silent"], "X-v0", 1, [part | {"episodes": []}])
     folders["shell"] = BENCHMARK / "ppo.sh"
     words = [word.format(**folders) for word in words]
     problem = problem.format(**folders)

@@ -151,6 +151,22 @@ def test_other_programs_runs_are_shown_beside(tmp_path):
     assert (points[99]["global_step"], points[99]["return"]) == ("3000", "249.50")
 
 
+def test_own_runs_beside_count_if_they_are_finished(tmp_path):
+    ours, before, out = tmp_path / "runs", tmp_path / "x/before", tmp_path / "out"
+    part = {"start": 0, "episodes": episodes(np.full(300, 7.0)), "last": (3000, 180.0)}
+    make_run(ours, "CartPole-v1", 1, [part])
+    make_run(before, "CartPole-v1", 1, [part])
+    part["episodes"] = episodes(np.full(300, 900.0))
+    make_run(before, "CartPole-v1", 2, [part], finished=False)
+    draw(ours, out, "--beside", f"before={before}")
+    table = (out / "ppo.md").read_text()
+    assert "| CartPole-v1 | 7.00 (1 seed) | 7.00 (1 seed) |" in table
+    assert "before: Left out, not finished: CartPole-v1 seed 2." in table
+    done = run_program("plot.py", "--runs-dir", str(ours), "--beside", f"before={tmp_path / 'x'}")
+    assert done.returncode == 2
+    assert f"before: runs of ours are in sub-folders: {before}; name one" in done.stderr
+
+
 def drawn(group: list, beside: list) -> tuple[list, list]:
     """Lines and bands of the other program's colour in a panel."""
     axes = plot.plt.figure().subplots()
@@ -350,7 +366,7 @@ def test_confidence_is_students_interval():
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
 
 
-@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside"])
+@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside", "name"])
 def test_plot_rejects_bad_input(case, tmp_path):
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     runs_dir = tmp_path / "runs"
@@ -361,7 +377,7 @@ def test_plot_rejects_bad_input(case, tmp_path):
         facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
         (folder / "args.json").write_text(facts)
     out = tmp_path / "out"
-    more = ("--beside", "Peer") if case == "beside" else ()
+    more = {"beside": ("--beside", "Peer"), "name": ("--name", "a/b")}.get(case, ())
     done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *more)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(errors) == 1 and not out.exists()

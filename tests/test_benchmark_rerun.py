@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,13 @@ PUBLISHED = ROOT / "docs" / "results"
 HEADER = "env_id,seed,score,steps,minutes,script,script_hash,flags,processes,versions,hardware\n"
 
 
-def publish(folder: Path, scores: list[float], env_id: str = "X-v0", **changed: str) -> Path:
-    """A folder with a row `it/X-v0`, or of another environment, of these scores; returns it."""
+def publish(
+    folder: Path, scores: Sequence[float | str], env_id: str = "X-v0", **changed: str
+) -> Path:
+    """A folder with a row `it/X-v0`, or of another environment, of these scores; returns it.
+
+    Scores get two decimals, unless they are texts.
+    """
     folder.mkdir(exist_ok=True)
     facts = {
         "script": "ppo.py",
@@ -32,8 +38,10 @@ def publish(folder: Path, scores: list[float], env_id: str = "X-v0", **changed: 
         "hardware": "cpu",
         **changed,
     }
-    rows = [f"{env_id},{seed},{score},100,1.0,{','.join(facts.values())}\n"
-            for seed, score in enumerate(scores, 1)]  # fmt: skip
+    rows = []
+    for seed, score in enumerate(scores, 1):
+        printed = score if isinstance(score, str) else f"{score:.2f}"
+        rows.append(f"{env_id},{seed},{printed},100,1.0,{','.join(facts.values())}\n")
     (folder / "it_scores.csv").write_text(HEADER + "".join(rows))
     return folder
 
@@ -85,16 +93,44 @@ def test_says_whether_other_seeds_agree(published, ours, agrees, tmp_path, monke
 
 
 def test_the_same_scores_of_the_same_seeds_are_told(tmp_path, monkeypatch):
-    """To the digits that are published, which are one here."""
-    publish(tmp_path / "out", [10.0, 490.1, 12.0])
-    done = run_again(monkeypatch, tmp_path, [10.04, 490.12])
+    publish(tmp_path / "out", [10.0, 490.12, 12.0])
+    done = run_again(monkeypatch, tmp_path, [10.0, 490.12])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:3] == [
-        "seed 1: 10.0, as published",
-        "seed 2: 490.1, as published",
+        "seed 1: 10.00, as published",
+        "seed 2: 490.12, as published",
         "it/X-v0 agrees: the same scores.",
     ]
     assert "Student" not in done.stdout
+
+
+def test_scores_that_were_not_published_with_two_decimals_are_compared_as_numbers(
+    tmp_path, monkeypatch
+):
+    """compare.py writes six digits at most: 1234567 as 1.23457e+06, and -174.00 as -174."""
+    publish(tmp_path / "out", ["1.23457e+06", "-174", "-174"])
+    done = run_again(monkeypatch, tmp_path, [1234567.0, -174.0, -173.6])
+    assert done.stdout.splitlines()[:4] == [
+        "seed 1: 1.23457e+06, to the published digits",
+        "seed 2: -174, to the published digits",
+        "seed 3: -173.6, published -174",
+        "The seeds are the same, the scores are not.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("score", "published", "same"),
+    [
+        (237.98, "237.98", True),
+        (237.99, "237.98", False),
+        (0.0, "0", True),
+        (12345.67, "12345.7", True),
+        (12346.67, "12345.7", False),
+        (0.000123456, "0.000123456", True),
+    ],
+)
+def test_a_score_is_compared_to_the_digits_it_was_published_with(score, published, same):
+    assert rerun.is_published(score, published) == same
 
 
 @pytest.mark.parametrize(
@@ -116,7 +152,8 @@ def test_other_scores_of_the_same_seeds_are_told(
     assert done.returncode == (0 if agrees else 1), done.stderr
     lines = done.stdout.splitlines()
     told = [
-        f"seed {seed}: {now}, {'as published' if now == before else f'published {before}'}"
+        f"seed {seed}: {now:.2f}, "
+        + ("as published" if now == before else f"published {before:.2f}")
         for seed, (now, before) in enumerate(zip(ours, published, strict=False), 1)
     ]
     assert lines[: len(ours)] == told

@@ -18,7 +18,7 @@ from console import clock, percent
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
 from helpers.command_line import children, finish, wait_until
 from helpers.in_process import load_program, load_script, train
-from tasks import reason, settings
+from tasks import diverged, log_of, reason, settings
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
         for seed in (5, 6)
     )
     logs = sorted(path.name for path in (fake.runs_dir / "logs").iterdir())
-    assert logs == ["A-v0__5.log", "A-v0__6.log", "ns-B-v0__5.log", "ns-B-v0__6.log"]
+    names = ("A-v0__fake__5", "A-v0__fake__6", "ns-B-v0__fake__5", "ns-B-v0__fake__6")
+    assert logs == [f"{name}.log" for name in names]
 
     again = fake.run(*flags, "--runs-dir", f"{fake.runs_dir}/")
     assert again.returncode == 0 and "0 done, 4 skipped, 0 failed" in again.stdout
@@ -239,14 +240,124 @@ def test_signal_during_the_answer_to_the_first_is_not_lost(fake, monkeypatch):
     assert not (folder / "agent.pt").exists(), "killed, not left to its end"
 
 
-def test_run_of_another_process_is_left_alone(fake):
-    log = fake.runs_dir / "logs" / "A-v0__1.log"
+def test_a_run_that_a_killed_runner_has_left_is_waited_for(fake, tmp_path):
+    """At the end of the queue; then it is found finished, and what follows the runs is done."""
+    flags = ("--env-ids", "Slow-v0", "A-v0", "--num-seeds", "1", "--then", f"touch {tmp_path}/then")
+    process = fake.start(*flags)
+    fake.wait_until_running(1)
+    process.kill()
+    finish(process)
+    letting_go = threading.Timer(1.5, fake.let_go)
+    letting_go.start()
+    again = fake.run(*flags)
+    letting_go.join()
+    assert again.returncode == 0 and again.stderr == ""
+    assert "2 runs: 1 done, 1 skipped, 0 failed" in again.stdout
+    waiting = f"waiting  Slow-v0 seed 1: another process has {fake.runs_dir}/logs/Slow-v0__fake__1"
+    assert again.stdout.count("waiting") == 1 and waiting in again.stdout
+    order = [again.stdout.index(text) for text in ("waiting  Slow", "done     A", "skipped  Slow")]
+    assert order == sorted(order)
+    assert all(len(starts(folder)) == 1 for folder in fake.run_folders())
+    assert (tmp_path / "then").exists()
+
+
+def test_a_runner_that_waits_for_another_process_can_be_stopped(fake):
+    log = fake.runs_dir / "logs" / "A-v0__fake__1.log"
     log.parent.mkdir(parents=True)
     with open(log, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        result = fake.run("--env-ids", "A-v0", "--num-seeds", "1")
-    assert result.returncode == 1 and "already running" in result.stderr
+        process = fake.start("--env-ids", "A-v0", "--num-seeds", "1")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("waiting")
+        process.send_signal(signal.SIGINT)
+        code, output, errors = finish(process)
+    assert code == 130 and "0 failed, 1 stopped" in output and errors == ""
     assert not fake.run_folders()
+
+
+def test_runners_with_other_names_share_a_folder(fake):
+    """Each run has a log of its own, and another run does not change how it ended."""
+    command = f"{sys.executable} {fake.path} --exp-name=mine"
+    process = fake.start("--env-ids", "Slow-v0", "--num-seeds", "1")
+    fake.wait_until_running(1)
+    letting_go = threading.Timer(1.5, fake.let_go)
+    letting_go.start()
+    other = fake.run("--env-ids", "Slow-v0", "--num-seeds", "1", command=command)
+    letting_go.join()
+    assert other.returncode == 0 and "waiting" not in other.stdout and "1 done" in other.stdout
+    assert finish(process)[0] == 0
+    logs = sorted(path.name for path in (fake.runs_dir / "logs").iterdir())
+    assert logs == ["Slow-v0__fake__1.log", "Slow-v0__mine__1.log"]
+
+
+def test_a_run_that_diverged_is_told_by_its_own_log(fake):
+    """Also where a run of another name came after it, and in folders of earlier versions."""
+    for name in ("div", "fine"):
+        command = f"{sys.executable} {fake.path} --exp-name {name}"
+        assert fake.run("--env-ids", "A-v0", "--num-seeds", "1", command=command).returncode == 0
+    logs = fake.runs_dir / "logs"
+    (logs / "A-v0__div__1.log").write_text("ppo.py: diverged at step 42: nan\n")
+    ended = {folder.name[:9]: diverged(log_of(folder)) for folder in fake.run_folders()}
+    assert ended == {"A-v0__div": True, "A-v0__fin": False}
+    (logs / "A-v0__div__1.log").rename(logs / "A-v0__1.log")
+    assert diverged(log_of(fake.run_folders()[0])), "as it was called before"
+
+
+def test_the_log_has_the_name_of_the_run_folder(fake):
+    module = load_program("run.py")
+
+    def log(command: str) -> str:
+        args = module.Args(command=command, env_ids=["ns:a/B-v0"], num_seeds=1)
+        return module.expand(args)[0].log.name
+
+    assert log(f"python {fake.path}") == "ns-a-B-v0__fake__1.log"
+    assert log(f"python {fake.path} --exp-name a --gamma 0.9 --exp-name b") == "ns-a-B-v0__b__1.log"
+
+
+def test_a_script_that_is_edited_meanwhile_is_not_mixed(fake):
+    """The runs that have begun end; the others are left out, unless the edit is undone."""
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "4", "--workers", "2")
+    source = fake.path.read_text()
+    process = fake.start(*flags)
+    fake.wait_until_running(2)
+    fake.path.write_text(f"{source}# edited\n")
+    fake.let_go()
+    code, output, errors = finish(process)
+    assert code == 1 and "4 runs: 2 done, 0 skipped, 0 failed, 2 left out" in output
+    for seed in (3, 4):
+        assert f"left out Slow-v0 seed {seed}: {fake.path} has been edited meanwhile\n" in errors
+    assert len(fake.run_folders()) == 2
+    fake.path.write_text(source)
+    again = fake.run(*flags)
+    assert again.returncode == 0 and "2 done, 2 skipped" in again.stdout
+
+
+def test_an_edit_meanwhile_is_accepted_with_keep_old(fake):
+    flags = ("--env-ids", "Slow-v0", "--num-seeds", "2", "--keep-old")
+    process = fake.start(*flags)
+    fake.wait_until_running(1)
+    fake.path.write_text(f"{fake.path.read_text()}# edited\n")
+    fake.let_go()
+    code, output, _ = finish(process)
+    assert code == 0 and "2 runs: 2 done" in output
+
+
+def test_an_environment_whose_flags_are_refused_is_tried_once(fake):
+    """Other environments go on, and a finished run is skipped as ever."""
+    flags = ("--env-ids", "A-v0", "B-v0", "--num-seeds", "3")
+    refused = ("--env-flags", "A-v0=--learning-rate Refuse")
+    result = fake.run(*flags, *refused)
+    assert result.returncode == 1
+    assert "6 runs: 3 done, 0 skipped, 1 failed, 2 left out" in result.stdout
+    assert "FAILED   A-v0 seed 1: exit code 2; " in result.stderr
+    for seed in (2, 3):
+        assert f"left out A-v0 seed {seed}: A-v0 seed 1 had exit code 2\n" in result.stderr
+    (folder,) = fake.runs_dir.glob("B-v0__fake__2__*")
+    facts = json.loads((folder / "args.json").read_text())
+    facts["argv"][:2] = ["--learning-rate", "Refuse", "--env-id", "A-v0"]
+    (folder / "args.json").write_text(json.dumps(facts))
+    again = fake.run(*flags, *refused)
+    assert "6 runs: 1 done, 3 skipped, 1 failed, 1 left out" in again.stdout
 
 
 # ------ after the runs ------

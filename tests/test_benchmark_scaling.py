@@ -75,3 +75,18 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     done = run_program("scaling.py", *flags)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("Nope-v1", "Environment `Nope` doesn't exist"),
+        ("CartPole-v9", "Environment version `v9`"),
+        ("Pendulum-v1", "Pendulum-v1 acts in Box"),
+    ],
+)
+def test_an_environment_that_ppo_does_not_play_is_refused_in_its_words(env_id, message):
+    done = run_program("scaling.py", "--env-id", env_id)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("ppo.py: ") and message in done.stderr
+    assert done.stderr.count("\n") == 1

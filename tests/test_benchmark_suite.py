@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
+from scipy import stats
 from test_benchmark_plot import episodes
 from test_benchmark_plot import make_run as plotted_run
 
@@ -51,20 +52,42 @@ def test_writes_picture_points_scores_and_table(runs_dir, tmp_path):
     assert len(list(csv.DictReader(scores.open()))) == 4
     said, _, after = table.read_text().partition("\n\n")
     assert said == (
-        "Mean return over 2 environments after 2k steps: 180 (95 %: 150 to 210). CleanRL, "
+        "Mean return over 2 environments after 2k steps: 180 (95 %: -92 to 452). CleanRL, "
         "published, after 1M steps: 184. Ours is higher in 1 of 2."
     )
     assert f"| {WALKER} | 250.00 ± 70.71 (2 seeds) | 125.92 ± 10.01 (after 1M steps) |" in after
 
 
-def test_interval_draws_seeds_again_within_each_environment(runs_dir):
-    """Four equally likely means of walker's two seeds (one of them twice) by as many of pendulum's.
+def test_interval_adds_up_the_variances_of_the_environments(runs_dir):
+    """By hand: variances 5,000 and 200 of two seeds each, the mean of both a half of their sum.
 
-    Walker's are 200, 250, 250 and 300, pendulum's 100, 110, 110, 120: the mean of both is between
-    150 and 210, and each end has a sixteenth of the draws, more than is left out of 95 %.
+    Its variance is (2,500 + 100) / 4; degrees of freedom 2,600² / (2,500² + 100²) = 1.08.
     """
     curve = suite.mean_curve(results_of(runs_dir))
-    assert set(curve.mean) == {180} and set(curve.low) == {150} and set(curve.high) == {210}
+    half = 650**0.5 * stats.t.ppf(0.975, 2600**2 / (2500**2 + 100**2))
+    assert curve.mean == pytest.approx(180)
+    assert curve.low == pytest.approx(180 - half) and curve.high == pytest.approx(180 + half)
+
+
+def test_interval_covers_the_truth_in_95_of_100_cases():
+    """22 environments of unlike spread with three seeds each; by resampling it is 85."""
+    rng = np.random.default_rng(0)
+    deviations = 2.0 ** (np.arange(22) % 8)
+    covered = []
+    for _ in range(400):
+        scores = rng.normal(0, deviations, (3, 22))[:, :, None]
+        low, high = suite.interval_of_mean(scores)
+        covered.append(low[0] <= 0 <= high[0])
+    assert 0.93 < np.mean(covered) < 0.985  # sampling: 0.011; Satterthwaite errs on the safe side
+
+
+def test_environments_in_which_nothing_varies_are_no_reason_to_be_sure(tmp_path):
+    """One solved environment adds no variance; if no run varies, nothing is known of chance."""
+    varied = np.array([[1.0, 500.0], [3.0, 500.0]])[:, :, None]
+    low, high = suite.interval_of_mean(varied)
+    half = 0.5 * 12.7062  # t of 97.5 % and 1 degree of freedom; error sqrt(2 / 2) / 2
+    assert (low[0], high[0]) == pytest.approx((251 - half, 251 + half), abs=1e-3)
+    assert np.isnan(suite.interval_of_mean(np.full((2, 2, 1), 500.0))).all()
 
 
 def test_a_single_seed_has_no_interval(tmp_path):
@@ -103,7 +126,7 @@ def test_names_leave_out_what_all_have():
 
 def test_bad_input(tmp_path, runs_dir):
     def refused(*words: object) -> str:
-        done = run_program("suite.py", *map(str, words), "--name", "x")
+        done = run_program("suite.py", "--name", "x", *map(str, words))
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         return done.stderr
 
@@ -113,3 +136,5 @@ def test_bad_input(tmp_path, runs_dir):
     file = tmp_path / "file"
     file.touch()
     assert "is not a folder" in refused("--runs-dir", runs_dir, "--out", file)
+    refused_name = refused("--runs-dir", runs_dir, "--out", tmp_path / "new", "--name", "a/b")
+    assert "'a/b' is not the name of a file" in refused_name and not (tmp_path / "new").exists()

@@ -117,7 +117,9 @@ def test_a_search_finds_the_best_flags_and_tells_how_all_trials_ended(fake, tmp_
 
     assert "5 of 5 trials: 3 done, 0 ended early, 2 failed, 1 refused besides" in done.stdout
     assert f"best: trial {trials['0.2'].number}, score 0.450; defaults 0.300" in done.stdout
-    assert "normalized. In the table ± is half a 95 % interval.\n\n| environment |" in done.stdout
+    alike = "+0.150 (no interval: the scores are all alike), normalized. In the table ± is half a"
+    assert f"{alike} 95 % interval.\n\n| environment |" in done.stdout
+    assert "Fresh seeds leave open whether" in done.stdout
     assert "| A-v0 | 2.0 ± 0.0 | 8.0 ± 0.0 |" in done.stdout
     assert "| all, normalized | 0.300 ± 0.000 | 0.450 ± 0.000 |" in done.stdout
     command = f"{sys.executable} {fake.path} --learning-rate 0.2 --env-id"
@@ -159,6 +161,21 @@ def test_a_space_that_has_been_searched_ends_the_search(fake):
     study = optuna.load_study(study_name="tune", storage=f"sqlite:///{fake.study}/study.db")
     doubles = [trial for trial in study.trials if tuning.DOUBLE in trial.user_attrs]
     assert len(doubles) < 2 * tuning.DRAWS, "drawn in vain once, and some before the last new one"
+
+
+def test_a_script_that_is_edited_meanwhile_ends_the_search(fake):
+    """Its trials would not be comparable; the one that was to go on is left for the next call."""
+    for rate in ("0.1", "0.2"):
+        fake.logs(rate, 4.0)
+    source = fake.path.read_text()
+    edit = f"    if args.learning_rate:\n        HERE.write_text({source!r})\n"
+    fake.path.write_text(source.replace("    args = parse()\n", f"    args = parse()\n{edit}"))
+    done = fake.search("0.1,0.2", "--trials", "2")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"FAILED   {fake.path} has been edited meanwhile\n")
+    assert len(list(fake.study.glob("trial-*/*/starts.txt"))) == 1
+    refused = fake.search("0.1,0.2", "--trials", "2")
+    assert refused.returncode == 2 and "has a search with another script" in refused.stderr
 
 
 def test_flags_that_are_worse_than_the_defaults_do_not_win(fake, tmp_path):
@@ -206,12 +223,30 @@ def test_fresh_seeds_decide_which_flags_are_shown(scores, sentence, flags, fake)
 
 
 @pytest.mark.filterwarnings("error")
-def test_scores_that_are_all_alike_differ_exactly():
+def test_scores_that_are_all_alike_have_no_interval():
     alike = np.full(3, 0.1)
-    assert intervals.welch(alike + 0.5, alike) == pytest.approx((0.5, 0.5, 0.5))
+    value, low, high = intervals.welch(alike + 0.5, alike)
+    assert value == pytest.approx(0.5) and math.isnan(low) and math.isnan(high)
+    assert intervals.welch(alike, alike) == (0, 0, 0)
     value, low, high = intervals.welch(alike, np.array([0.3, 0.1, 0.2]))
     assert value == pytest.approx(-0.1) and low < value < high
     assert math.isnan(intervals.welch(alike[:1], alike).low)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (0.1, "Fresh seeds leave open whether the best flags are better than the defaults: "),
+        (-0.1, "With fresh seeds the best flags were not better than the defaults"),
+        (0.0, "With fresh seeds the best flags were not better than the defaults"),
+    ],
+)
+def test_without_an_interval_it_is_open_which_flags_are_better(value, sentence, monkeypatch):
+    difference = intervals.Difference(value, math.nan, math.nan)
+    monkeypatch.setattr(tuning_results, "check_difference", lambda *_: difference)
+    search = SimpleNamespace(winner=lambda: SimpleNamespace(params={"gamma": 0.9}))
+    said, _ = tuning_results.choice(search, SimpleNamespace())
+    assert said.startswith(sentence)
 
 
 def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
@@ -226,15 +261,47 @@ def test_a_trial_that_is_behind_is_stopped(fake, monkeypatch):
     assert done.returncode == 0, done.stderr
     behind = fake.trials()["Slow"]
     assert behind.state == TrialState.PRUNED
-    # By hand: a return of 1 is 0.1 in A-v0, and the run of B-v0 counts 0 as yet.
-    assert behind.intermediate_values == pytest.approx({place: 0.05 for place in range(1, 6)})
+    # By hand: a return of 1 is 0.1 in A-v0, and the run of B-v0 does not count as yet.
+    assert behind.intermediate_values == pytest.approx({place: 0.1 for place in range(1, 6)})
     (folder,) = fake.folders(behind)
     assert stops(folder) == "1" and "A-v0" in folder.name
     assert "ended early trial 2" in done.stdout
     assert fake.trials()["0.3"].state == TrialState.COMPLETE
     values = fake.trials()["0.3"].intermediate_values
-    assert values[10] == pytest.approx(0.3) and values[11] == pytest.approx(0.3 + 0.1)
+    assert values[10] == pytest.approx(0.6) and values[11] == pytest.approx((0.6 + 0.2) / 2)
     assert len(values) == 20
+
+
+@pytest.mark.parametrize("shift", [0.0, -500.0], ids=["above 0", "below 0"])
+def test_a_second_run_that_fails_ends_its_trial(fake, shift):
+    """Whatever the sign of the scores, and though the first run was as good as those of others."""
+    words = fake.words("0.1,0.2", "--num-seeds", "2")
+    words[words.index("--target-scores") + 1 : words.index("B-v0=10:-10") + 1] = ["A-v0"]
+    args = tyro.cli(tuning.Args, args=words)
+    fake.study.mkdir()
+    search = tuning.Search(args, *tuning.open_study(args))
+
+    def trial(number: int) -> tuning.Candidate:
+        return search.candidate(search.study.ask(search.space))
+
+    def learn(candidate: tuning.Candidate, first: float, second: float) -> int:
+        """Report both runs, which rise to these scores; at how many places it is behind."""
+        behind = 0
+        for end in (first, second):
+            for place in range(1, tuning.PLACES + 1):
+                search.judge.report(candidate, place, shift + 100 + (end - 100) * place / 10)
+                behind += search.is_behind(candidate)
+            candidate.scores[candidate.task] = shift + end
+        return behind
+
+    for number in range(tuning.STARTUP + 1):
+        candidate = trial(number)
+        assert learn(candidate, 370 + number, 370 + number) == 0, "as good as those before it"
+        candidate.pruned = False
+        search.conclude(candidate)
+    values = search.completed()[0].intermediate_values
+    assert values[20] == pytest.approx(shift + 375) and values[10] == pytest.approx(shift + 375)
+    assert learn(trial(9), 374, 100) == 10
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
@@ -284,7 +351,7 @@ def test_a_search_that_is_stopped_while_it_waits_goes_on_later(fake, monkeypatch
         return result
 
     monkeypatch.setattr(tuning, "run_task", press)
-    log = fake.study / "trial-0000" / "logs" / "A-v0__1.log"
+    log = fake.study / "trial-0000" / "logs" / "A-v0__fake__1.log"
     log.parent.mkdir(parents=True)
     with open(log, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -323,6 +390,27 @@ def test_a_run_that_is_killed_fails_its_trial(fake):
     done = fake.search("Dies,0.1", "--trials", "2")
     assert done.returncode == 0 and fake.trials()["0.1"].state == TrialState.COMPLETE
     assert fake.trials()["Dies"].user_attrs["reason"].startswith("A-v0 seed 1: exit code -9: ")
+
+
+def test_a_flag_that_the_script_has_not_ends_the_search(fake):
+    """At once, and in tyro's words, which stand in a frame."""
+    text = fake.path.read_text()
+    begin = "    args = parse()\n"
+    frame = """
+╭─ Unrecognized options ────────────────╮
+│ Unrecognized options: --learnign-rate │
+│ ───────────────────────────────────── │
+│ Perhaps you meant:                    │
+│     --learning-rate FLOAT             │
+╰───────────────────────────────────────╯
+"""
+    refuse = f"    if args.learning_rate:\n        print({frame!r})\n        sys.exit(2)\n"
+    fake.path.write_text(text.replace(begin, begin + refuse))
+    done = fake.search("0.1,0.2,0.3", "--trials", "3")
+    words = "Unrecognized options: --learnign-rate Perhaps you meant: --learning-rate FLOAT"
+    assert done.returncode == 1
+    assert done.stderr == f"FAILED   A-v0 seed 1: exit code 2: {words}\n"
+    assert len(fake.trials()) == 1
 
 
 @pytest.mark.parametrize(

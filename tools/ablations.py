@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import holm
 from details import DETAILS
+from holm import ALPHA
 from sync import Collection
 from undo import Ablation, ablations
 
@@ -24,7 +26,6 @@ TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their deta
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 SAME = "the same scores"
-ALPHA = 0.05  # how often chance alone may leave 0 out of an interval
 PICTURE = "![What is lost without each detail](results/ablation.png)"
 EXPLANATION = """\
 By how much the mean score of the whole training differs when `ppo.py` or `ppo_continuous_action.py`
@@ -218,13 +219,7 @@ def named(effects: list[Effect]) -> str:
 
 def beyond_chance(effects: list[Effect]) -> list[Effect]:
     """Those that Holm's correction over all of these effects leaves, the surest first."""
-    compared = sorted(
-        (effect for effect in effects if not math.isnan(effect.p)), key=lambda effect: effect.p
-    )
-    for place, effect in enumerate(compared):
-        if effect.p > ALPHA / (len(compared) - place):
-            return compared[:place]
-    return compared
+    return [effects[place] for place in holm.beyond_chance([effect.p for effect in effects])]
 
 
 def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> str:

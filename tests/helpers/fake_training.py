@@ -23,14 +23,15 @@ SIGNALS: list[int] = []
 def parse() -> argparse.Namespace:
     """The flags that every training script has, and one of its own."""
     parser = argparse.ArgumentParser()
-    for flag in ("--env-id", "--seed", "--runs-dir", "--resume", "--learning-rate"):
+    for flag in ("--env-id", "--seed", "--runs-dir", "--resume", "--learning-rate", "--exp-name"):
         parser.add_argument(flag)
     return parser.parse_args()
 
 
 def create_folder(args: argparse.Namespace) -> Path:
     """The folder of a fresh run."""
-    name = f"{args.env_id.replace('/', '-')}__fake__{args.seed}__{time.time_ns()}"
+    exp_name = args.exp_name or HERE.stem
+    name = f"{args.env_id.replace('/', '-')}__{exp_name}__{args.seed}__{time.time_ns()}"
     folder = Path(args.runs_dir) / name
     folder.mkdir(parents=True)
     own = {"env_id": args.env_id, "seed": int(args.seed), "total_timesteps": 1000}
