@@ -64,14 +64,15 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from sync import ROOT
 from undo import ablations
 
-DEVIATIONS = ("deviation truncated episodes bootstrapped", "deviation reset steps left out")
+BOOTSTRAP = "deviation truncated episodes bootstrapped"
+DEVIATIONS = (BOOTSTRAP, "deviation reset steps left out")
 NORMALIZATION = ("continuous-6", "continuous-7", "continuous-8", "continuous-9")
 UNDONE = {  # by script: what is undone before it is compared
     "ppo.py": DEVIATIONS,
     "ppo_continuous_action.py": (*DEVIATIONS, *NORMALIZATION),
     "ppo_atari.py": DEVIATIONS,
     "ppo_atari_lstm.py": DEVIATIONS,
-    "ppo_atari_envpool.py": DEVIATIONS,
+    "ppo_atari_envpool.py": (BOOTSTRAP,),
 }
 # When the LSTM forgets: in CleanRL's script with an episode's last observation, whose step only
 # resets the environment, and in ours with the one after it, the first of the next episode.

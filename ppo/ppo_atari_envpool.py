@@ -13,7 +13,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped (docs/episode-ends.md).
 """
 
 import ctypes
@@ -349,7 +349,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     terminated = np.zeros(shape, bool)  # the episode is over
     truncated = np.zeros(shape, bool)  # a time limit cut it off
     next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
-    last_done = np.zeros((1, args.num_envs), bool)  # before the first step of the rollout
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         optimizer.param_groups[0]["lr"] = remaining * args.learning_rate  # [core-4] annealing
@@ -373,10 +372,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             logprobs, _, value = agent.get_logprob_entropy_value(x, actions.flatten(0, 1))
             next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
         values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
-        # A row whose predecessor ended an episode is the reset step: nobody executed its action.
-        done = np.vstack([last_done, terminated | truncated])
-        valid = ~done[:-1]  # [deviation] reset steps left out
-        last_done = done[-1:]
+        # Reset steps are learned from, too: after a lost life EnvPool's stack still shows frames of
+        # the life before, and without them Breakout is learned more slowly (docs/episode-ends.md).
+        valid = np.ones_like(terminated)
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}
         batch["values"] = torch.from_numpy(values[:-1])

@@ -13,7 +13,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped (docs/episode-ends.md).
 """
 
 import os
@@ -416,7 +416,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
     # ------ storage: the rows of a rollout come from `rollout` ------
     state, next_obs = envs.reset(seed=args.seed + global_step)
-    last_done = jnp.zeros((1, args.num_envs), bool)  # before the first step of the rollout
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
         learning_rate = remaining * args.learning_rate  # [core-4] annealing
@@ -429,10 +428,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # ------ advantages: how much better than expected was each action? ------
         logprobs, values = get_logprobs_values(learner["agent"], rows, next_obs)
         rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
-        # A row whose predecessor ended an episode is the reset step: nobody executed its action.
-        done = jnp.vstack([last_done, terminated | truncated])
-        valid = ~done[:-1]  # [deviation] reset steps left out
-        last_done = done[-1:]
+        # Reset steps are learned from, too: after a lost life EnvPool's stack still shows frames of
+        # the life before, and without them Breakout is learned more slowly (docs/episode-ends.md).
+        valid = jnp.ones_like(terminated)
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
         batch["values"] = values[:-1]

@@ -481,7 +481,7 @@ def test_run_is_resumed_and_played(tmp_path: Path):
     [
         ("--timeout 0", "--timeout starts at 1"),
         ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--device cpu --device-ids 0", "--device-ids: not for --device cpu"),
+        ("--device cpu --device-ids 0", "--device-ids is for CUDA"),
         ("--num-minibatches 3", "--num-minibatches must divide"),
     ],
 )

@@ -40,7 +40,7 @@ FAMILY: dict[str, Script] = {
     # Learning in parallel takes -10/+50; the rest chooses GPUs, backend, threads, and checks flags.
     "ppo_atari_multigpu.py": Script("ppo_atari.py", (15, 106), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
-    "ppo_atari_envpool.py": Script("ppo_atari.py", (82, 80), extras=("envpool",)),
+    "ppo_atari_envpool.py": Script("ppo_atari.py", (87, 83), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (16, 107), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
@@ -76,7 +76,7 @@ FAMILY: dict[str, Script] = {
     # 10 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (149, 282),
+        (151, 286),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),
