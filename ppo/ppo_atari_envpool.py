@@ -373,7 +373,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
         values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
         # Reset steps are learned from, too: after a lost life EnvPool's stack still shows frames of
-        # the life before, and without them Breakout is learned more slowly (docs/episode-ends.md).
+        # the life before, and without them Breakout was learned more slowly (docs/episode-ends.md).
         valid = np.ones_like(terminated)
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}

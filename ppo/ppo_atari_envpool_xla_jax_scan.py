@@ -445,7 +445,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         logprobs, values = get_logprobs_values(learner["agent"], rows, next_obs)
         rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
         # Reset steps are learned from, too: after a lost life EnvPool's stack still shows frames of
-        # the life before, and without them Breakout is learned more slowly (docs/episode-ends.md).
+        # the life before, and without them Breakout was learned more slowly (docs/episode-ends.md).
         valid = jnp.ones_like(terminated)
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
