@@ -373,12 +373,13 @@ def test_an_error_with_workers_ends_the_run(tmp_path: Path) -> None:
     line = "    # Resets come one step late"
     assert source.count(line) == 1
     edited.write_text(source.replace(line, f"    raise ValueError('a mistake')\n{line}"))
-    before = parents().keys()
-    done = run_command(*TINY, "--async-envs", "--runs-dir", "runs", cwd=tmp_path, script=edited)
-    assert done.returncode == 1
-    assert "ValueError: a mistake" in done.stderr
-    started = [pid for pid, parent in parents().items() if pid not in before and parent == 1]
-    assert not started, "workers are left behind"
+    flags = (*TINY, "--async-envs", "--runs-dir", "runs")
+    process = start_command(*flags, cwd=tmp_path, script=edited)
+    returncode, _, stderr = finish(process)
+    assert returncode == 1
+    assert "ValueError: a mistake" in stderr
+    with pytest.raises(ProcessLookupError):  # no process of its group is left
+        os.killpg(process.pid, 0)
 
 
 def test_signal_after_the_last_iteration_ends_the_run(tmp_path: Path) -> None:

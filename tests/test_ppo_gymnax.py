@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from functools import cache, partial
 from itertools import permutations
 from pathlib import Path
@@ -598,3 +599,8 @@ def test_command_line(tmp_path: Path):
     assert "over 2 episodes" in played(folder, *playing, cwd=tmp_path)
     assert "over 1 episodes" in played(folder / "agent-seed2.pt", *playing, cwd=tmp_path)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2
+
+
+def test_a_run_that_logs_more_often_is_found_by_resume_auto():
+    learned = script.what_is_learned(asdict(script.Args()))
+    assert learned == script.what_is_learned(asdict(script.Args(log_every=1)))

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import re
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -352,3 +353,8 @@ def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
     command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
+
+
+def test_a_run_that_keeps_its_checkpoints_is_found_by_resume_auto():
+    learned = script.what_is_learned(asdict(script.Args()))
+    assert learned == script.what_is_learned(asdict(script.Args(keep_checkpoints=True)))
