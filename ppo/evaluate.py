@@ -22,6 +22,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
@@ -152,6 +153,8 @@ def main() -> None:
     if args.episodes < 1:
         fail(f"--episodes must be at least 1, not {args.episodes}")
     folder = args.run if args.run.is_dir() else args.run.parent
+    if args.capture_video and not os.access(folder, os.W_OK):
+        fail(f"--capture-video: {folder} is not a folder that can be written to")
     path = find_script(args)
     script = import_script(path)
     if args.script is None:
@@ -170,7 +173,8 @@ def main() -> None:
         "async_envs": False,
         "compile": False,
         "track": False,
-        "resume": str(folder),  # as far as what is checked goes
+        "resume": None,
+        "runs_dir": tempfile.gettempdir(),  # the check wants a folder that can be written to
     }
     known = {name: value for name, value in settings.items() if hasattr(trained, name)}
     run_args = dataclasses.replace(trained, **known)

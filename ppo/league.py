@@ -23,12 +23,17 @@ import csv
 import dataclasses
 import importlib.util
 import itertools
+import os
 import random
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+# Set before torch is imported: its threads wait for each other spinning, and where other programs
+# want the CPUs, too, all of them crawl; after so many turns they sleep.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import matplotlib
 
@@ -174,6 +179,8 @@ def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
             fail(f"--{name.replace('_', '-')} starts at {least}")
     if args.checkpoints == 1:
         fail("--checkpoints must be 0, for all, or at least 2: nobody plays alone")
+    if args.greedy and args.games > 1:
+        fail("--greedy with --games above 1: without chance the same two play the same game again")
     if not args.runs:
         fail("name at least one run folder")
     files = [(run, file) for run in args.runs for file in kept_checkpoints(run, args.checkpoints)]
@@ -185,12 +192,24 @@ def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
     return files
 
 
+def warn_if_edited(script: Path, runs: list[Path]) -> None:
+    """Names the runs that another version of the script has trained, or last resumed."""
+    for run in runs:
+        resumed = run.glob(f"resumed_at_*/{script.name}")
+        in_time = sorted(resumed, key=lambda copy: copy.stat().st_mtime)
+        made_by = [run / script.name, *in_time][-1]
+        if made_by.exists() and made_by.read_bytes() != script.read_bytes():
+            told = f"{script} is not the version that made {run}; with --script {made_by}, that plays"
+            print(f"{Path(__file__).name}: {told}", file=sys.stderr)
+
+
 def args_to_play(script: ModuleType, trained: Any, args: Args, out: Path) -> Any:
     """The script's flags: those of the run, but for what concerns this machine and training."""
     settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
     settings |= {
         "seed": args.seed,
         "device": args.device,
+        "resume": None,
         "runs_dir": str(out),
         "track": False,
         "capture_video": False,
@@ -273,6 +292,8 @@ def main() -> None:
         fail(f"--out: {out} is not a folder")
 
     script = import_script(args.script)
+    if args.script == SCRIPT:
+        warn_if_edited(SCRIPT, args.runs)
     states = [script.load_checkpoint(file) for _, file in files]
     env_ids = {state["args"].env_id for state in states}
     if len(env_ids) > 1:

@@ -169,7 +169,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -729,7 +729,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -756,6 +756,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -833,6 +838,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

@@ -311,7 +311,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = total(mb["valid"].sum()).clamp(min=1)  # of the minibatches of all processes
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x: this process's share of the mean of x
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -395,7 +395,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     if WORLD_SIZE > 1 and not dist.is_initialized():
         dist.init_process_group(backend(args), timeout=timedelta(seconds=args.timeout))
-    args = replace(args, seed=args.seed + RANK * args.num_envs)  # other games, other actions
+    args = replace(args, seed=(args.seed + RANK * args.num_envs) % 2**32)  # other games and actions
     args = replace(args, capture_video=args.capture_video and RANK == 0)
     random.seed(args.seed)
     np.random.seed(args.seed)
@@ -493,10 +493,14 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     envs.close()
     if WORLD_SIZE > 1:
         dist.barrier()  # who left earlier, stopped, would make torchrun end one that still saves
-        dist.destroy_process_group()
+        until_evaluated = dist.new_group(backend="gloo", timeout=timedelta(days=1))
     if RANK == 0 and not run.exit_code:
         videos = run.start_evaluation()
         run.finish(evaluate(agent, args, videos) if args.eval_episodes else {})
+    if WORLD_SIZE > 1:
+        # A machine whose processes have ended would take all of torchrun down after five minutes.
+        dist.barrier(until_evaluated)
+        dist.destroy_process_group()
     return run.exit_code
 
 
@@ -910,7 +914,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -937,6 +941,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -1014,6 +1023,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

@@ -50,7 +50,7 @@ class Args:
     num_steps: int = 128  # steps per environment in each rollout
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
     gae_lambda: float = 0.95  # advantage estimates from one-step TD (0) to Monte Carlo (1)
-    num_minibatches: int = 4  # minibatches that a rollout is cut into
+    num_minibatches: int = 4  # groups of environments that a rollout is cut into
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
@@ -273,7 +273,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -330,8 +330,8 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     device = next(agent.parameters()).device
     obs, _ = envs.reset(seed=args.seed + 1_000_000)
     state = torch.zeros(2, 1, 128, device=device)
-    start = np.zeros((1, 1), bool)
-    reset = np.zeros((1, 1), bool)
+    start = np.zeros((1, 1), bool)  # as in `train`: is the frame the first of an episode?
+    reset = np.zeros((1, 1), bool)  # does the next step only reset?
     returns: list[float] = []
     while len(returns) < args.eval_episodes:
         frame = torch.from_numpy(obs).to(device)
@@ -388,8 +388,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     truncated = np.zeros(shape, bool)  # a time limit cut it off
     next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
     state = torch.zeros(2, args.num_envs, 128, device=device)  # [lstm-2] zero initial states
-    start = np.zeros(args.num_envs, bool)  # must the state become 0 before next_obs? It is now
-    reset = np.zeros(args.num_envs, bool)  # does the next step only reset? Then one starts after it
+    # Is next_obs the first of an episode, so that the state must become 0? (Now it is 0 anyway.)
+    start = np.zeros(args.num_envs, bool)
+    reset = np.zeros(args.num_envs, bool)  # does the next step only reset? Then start comes next
     last_done = np.zeros((1, args.num_envs), bool)  # before the first step of the rollout
     for iteration in range(iterations_done + 1, args.num_iterations + 1):
         remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
@@ -870,7 +871,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -897,6 +898,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -974,6 +980,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

@@ -133,7 +133,7 @@ def mlp(inputs: int, outputs: int, std: float) -> nn.Sequential:
     return nn.Sequential(*hidden, layer_init(nn.Linear(64, outputs), std))
 
 
-def update_stats(stats: Tensor, x: Tensor) -> None:
+def merge_stats(stats: Tensor, x: Tensor) -> None:
     """Merges rows of x, (rows, size), into stats, (3, size): count, mean, standard deviation.
 
     The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
@@ -158,7 +158,7 @@ class Agent(nn.Module):
         self.critic = mlp(obs_size, 1, std=1.0)  # [core-13] separate MLPs for policy and value
         shape = envs.single_action_space.shape
         self.actor = mlp(obs_size, int(np.prod(shape)), std=0.01)  # [continuous-4] separate MLPs
-        self.actor_logstd = nn.Parameter(torch.zeros(shape))  # [continuous-2] state-independent log
+        self.actor_logstd = nn.Parameter(torch.zeros(shape))  # [continuous-2] state-independent
         stats = torch.tensor([[0.0], [0.0], [1.0]])  # count, mean, std; part of every checkpoint
         self.obs_stats = nn.Buffer(stats.repeat(1, obs_size))
         self.return_stats = nn.Buffer(stats)
@@ -214,7 +214,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -250,6 +250,7 @@ def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str
     """Leaves the clipped gradient of a minibatch in the agent's parameters; returns statistics."""
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
     if args.rpo_alpha:  # noise on an action changes its log-probability as noise on the mean does
+        # So the ratio does not start at 1, and KL divergence and clip fraction are high.
         mb["actions"] += torch.empty_like(mb["actions"]).uniform_(-args.rpo_alpha, args.rpo_alpha)
     x = agent.features(mb["obs"])
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
@@ -303,7 +304,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     obs = torch.from_numpy(zeros_of(envs.single_observation_space, shape)).to(device)
     actions = torch.from_numpy(zeros_of(envs.single_action_space, shape)).to(device)
     rewards = np.zeros(shape, np.float32)
-    discounted = np.zeros(shape, np.float32)  # sums of rewards so far; row -1: the last rollout's
+    discounted = np.zeros(shape, np.float32)  # of each episode: its rewards up to this step
     terminated = np.zeros(shape, bool)  # the episode is over
     truncated = np.zeros(shape, bool)  # a time limit cut it off
     next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
@@ -334,10 +335,11 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         done = np.vstack([last_done, terminated | truncated])
         valid = ~done[:-1]  # [deviation] reset steps left out
         last_done = done[-1:]
-        for t in range(args.num_steps):  # row -1 is the last one of the rollout before
+        for t in range(args.num_steps):  # at t = 0, row -1 still has the last rollout's end
             discounted[t] = rewards[t] + args.gamma * discounted[t - 1] * valid[t]
-        update_stats(agent.return_stats, torch.from_numpy(discounted[valid][:, None]).to(device))
-        rewards /= max(agent.return_stats[2].item(), 1e-4)  # [continuous-8] reward scaling
+        merge_stats(agent.return_stats, torch.from_numpy(discounted[valid][:, None]).to(device))
+        _, _, return_std = agent.return_stats.flatten().tolist()
+        rewards /= max(return_std, 1e-4)  # [continuous-8] reward scaling
         rewards.clip(-10, 10, out=rewards)  # [continuous-9] reward clipping
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}
@@ -358,7 +360,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             if args.target_kl is not None and stats[-1]["losses/approx_kl"] > args.target_kl:
                 break  # [aux-3] early stopping on KL
         valid_obs = batch["obs"][batch["valid"]].float()
-        update_stats(agent.obs_stats, valid_obs)  # [deviation] statistics once per rollout
+        merge_stats(agent.obs_stats, valid_obs)  # [deviation] statistics once per rollout
 
         # ------ log ------
         unexplained = advantages[valid].var()  # advantages are returns - values
@@ -784,7 +786,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -811,6 +813,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -888,6 +895,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

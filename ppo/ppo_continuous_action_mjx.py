@@ -263,7 +263,7 @@ def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential
 
 
 @jax.jit
-def update_stats(stats: Array, x: Array, valid: Array) -> Array:
+def merge_stats(stats: Array, x: Array, valid: Array) -> Array:
     """Stats, (3, size): count, mean, standard deviation; the valid rows of x, (rows, size), merged.
 
     valid: (rows,).
@@ -370,7 +370,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clip(min=1)
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = jnp.exp(logratio)  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -576,7 +576,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         last_done = done[-1:]
         sums = discounted_sums(rewards, valid, discounted, args)
         discounted = sums[-1]
-        return_stats = update_stats(agent.return_stats[...], sums.reshape(-1, 1), valid.ravel())
+        return_stats = merge_stats(agent.return_stats[...], sums.reshape(-1, 1), valid.ravel())
         agent.return_stats[...] = return_stats
         rewards = rewards / return_stats[2].clip(min=1e-4)  # [continuous-8] reward scaling
         rewards = rewards.clip(-10, 10)  # [continuous-9] reward clipping
@@ -591,7 +591,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
         agent = learner["agent"]
-        obs_stats = update_stats(agent.obs_stats[...], batch["obs"], batch["valid"])
+        obs_stats = merge_stats(agent.obs_stats[...], batch["obs"], batch["valid"])
         agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
         # ------ log ------
@@ -1096,6 +1096,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)

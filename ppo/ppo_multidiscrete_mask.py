@@ -10,7 +10,7 @@
 # version = "0.4.3"
 # requires-dist = ["jpype1>=1.3"]
 # ///
-"""PPO that never takes an invalid action: masked MultiDiscrete actions, Gym-µRTS and Gymnasium.
+"""PPO with invalid action masking: choices that the environment rules out have probability 0.
 
     uv run ppo/ppo_multidiscrete_mask.py                gathers resources; needs Java
     uv run ppo/ppo_multidiscrete_mask.py --env-id my_module:MyEnv-v0
@@ -102,13 +102,17 @@ class MicroRTS(gym.Env):
         java.lang.System.setOut(java.io.PrintStream(os.devnull))
 
     def action_mask(self) -> Array:
-        """What some unit that waits for an order could be told: (sum of nvec,)."""
+        """What some unit that waits for an order could be told: (sum of nvec,).
+
+        A union over units: this cell and that order may still be impossible together.
+        """
         # For each cell: is there such a unit, and then which of the 78 choices are valid for it?
         cells = np.array(self.game.vec_client.getMasks(0))[0].reshape(-1, 79)
         mask = np.append(cells[:, 0], cells[:, 1:].max(0)) > 0
         nvec = self.action_space.nvec
         starts = nvec.cumsum() - nvec  # where each component's choices begin in the mask
-        mask[starts] |= ~np.logical_or.reduceat(mask, starts)  # nobody waits: any order is void
+        # Where no waiting unit needs a component, its first choice stands for none.
+        mask[starts] |= ~np.logical_or.reduceat(mask, starts)
         return mask
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Array, dict]:
@@ -292,7 +296,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -860,7 +864,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -887,6 +891,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -964,6 +973,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

@@ -21,9 +21,8 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari.py
 Details: core 1-12, atari 9, continuous 8-9, aux 3 (the IMPALA-CNN replaces atari-8)
-Deviations: truncated episodes bootstrapped, but Procgen resets on the same step: the last
-observation is not seen, a time limit counts as termination, and all rows are valid;
-statistics once per rollout, where baselines updates them at every step.
+Deviations: Procgen resets on the same step, so that no truncated episode is bootstrapped and all
+rows are valid; statistics once per rollout, where baselines updates them at every step.
 """
 
 import ctypes
@@ -191,7 +190,7 @@ def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> 
     return layer
 
 
-def update_stats(stats: Tensor, x: Tensor) -> None:
+def merge_stats(stats: Tensor, x: Tensor) -> None:
     """Merges rows of x, (rows, size), into stats, (3, size): count, mean, standard deviation.
 
     The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
@@ -292,7 +291,7 @@ def ppo_loss(
     mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
     """
     count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x, reset steps left out
+    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
@@ -406,7 +405,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     features = torch.zeros(*shape, 256, device=device)  # kept: the network is what takes the time
     actions = torch.from_numpy(zeros_of(envs.single_action_space, shape)).to(device)
     rewards = np.zeros(shape, np.float32)
-    discounted = np.zeros(shape, np.float32)  # sums of rewards so far; row -1: the last rollout's
+    discounted = np.zeros(shape, np.float32)  # of each episode: its rewards up to this step
     terminated = np.zeros(shape, bool)  # the episode is over
     truncated = np.zeros(shape, bool)  # a time limit cut it off
     next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
@@ -435,14 +434,15 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
         values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
         done = np.vstack([last_done, terminated | truncated])
-        goes_on = ~done[:-1]  # the episode of the row before
-        valid = np.ones_like(goes_on)  # same-step resets: no row is a reset step
+        same_episode = ~done[:-1]  # as in the row before
+        valid = np.ones_like(same_episode)  # same-step resets: no row is a reset step
         last_done = done[-1:]
-        for t in range(args.num_steps):  # row -1 is the last one of the rollout before
-            discounted[t] = rewards[t] + args.gamma * discounted[t - 1] * goes_on[t]
+        for t in range(args.num_steps):  # at t = 0, row -1 still has the last rollout's end
+            discounted[t] = rewards[t] + args.gamma * discounted[t - 1] * same_episode[t]
         sums = torch.from_numpy(discounted).view(-1, 1).to(device)
-        update_stats(agent.return_stats, sums)  # [deviation] statistics once per rollout
-        rewards /= max(agent.return_stats[2].item(), 1e-4)  # [continuous-8] reward scaling
+        merge_stats(agent.return_stats, sums)  # [deviation] statistics once per rollout
+        _, _, return_std = agent.return_stats.flatten().tolist()
+        rewards /= max(return_std, 1e-4)  # [continuous-8] reward scaling
         rewards.clip(-10, 10, out=rewards)  # [continuous-9] reward clipping
         advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
         batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}
@@ -887,7 +887,7 @@ def setup_torch(args: Args) -> torch.device:
 
 
 def compiled(function: Any, device: torch.device) -> Any:
-    """torch.compile, with the backward pass as a part of the graph."""
+    """torch.compile, the backward pass included, as far as it can be traced."""
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -914,6 +914,11 @@ def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
 
 class Film(gym.wrappers.RecordVideo):
     """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
+
+    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
+        with suppress(OSError):
+            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+        super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -991,6 +996,8 @@ def check(args: Args) -> None:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +173,20 @@ def test_run_into_somebody_elses_folder_is_played(copied: Path, tmp_path: Path) 
     state["args"] |= {"runs_dir": "/dev/null/runs"}
     torch.save(state, copied / "checkpoint.pt")
     assert len(evaluate(copied, "--episodes", 1, cwd=tmp_path)[0]) == 1
+
+
+def test_run_that_cannot_be_written_to_is_played_but_not_filmed(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    module, access = load_script("evaluate.py"), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != copied and access(path, mode))
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", str(copied), "--episodes", "1"])
+    module.main()
+    assert "over 1 episodes" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--capture-video"])
+    with pytest.raises(SystemExit, match="2"):
+        module.main()
+    assert f"--capture-video: {copied} is not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", [".", "resumed_at_512"])

@@ -173,6 +173,7 @@ def test_how_a_run_was_trained_does_not_matter(
     for file in copied.glob("checkpoint-*.pt"):
         state = torch.load(file, weights_only=True)
         state["args"] |= {"compile": True, "async_envs": True, "runs_dir": "/dev/null/runs"}
+        state["args"] |= {"resume": "/dev/null/runs/run"}
         torch.save(state, file)
     monkeypatch.setenv("PATH", "")
     made, make_envs = [], script.make_envs
@@ -181,6 +182,27 @@ def test_how_a_run_was_trained_does_not_matter(
     main(monkeypatch, copied, "--checkpoints", 2, "--max-steps", 2)
     assert made and not any(args.async_envs for args in made)
     assert len(table(copied / "league.csv")) == 2
+
+
+@pytest.mark.parametrize(("edited", "named", "told"), [(1, 0, 1), (0, 0, 0), (1, 1, 0)])
+def test_another_version_of_the_script_is_told(
+    edited: int,
+    named: int,
+    told: int,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+):
+    """Its games may be others. Who names a script has chosen it."""
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    if edited:
+        (copied / "ppo_pettingzoo_ma_atari.py").write_text("something else")
+    default = tmp_path / "another.py" if named else Path(str(script.__file__))
+    monkeypatch.setattr(league, "SCRIPT", default)
+    monkeypatch.setattr(league, "import_script", lambda _: script)
+    main(monkeypatch, copied, "--checkpoints", 2, "--max-steps", 1)
+    assert capsys.readouterr().err.count("is not the version that made") == told
 
 
 def test_runs_play_each_other(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -235,6 +257,7 @@ ROWS: list[tuple[str, Any, str | None, str]] = [
     ("one checkpoint", lambda _: None, "--checkpoints 1", "--checkpoints"),
     ("checkpoints negative", lambda _: None, "--checkpoints -1", "--checkpoints starts at 0"),
     ("no run named", lambda _: None, None, "name at least one run folder"),
+    ("a game again", lambda _: None, "--games 2 --greedy", "--greedy with --games"),
     ("no games", lambda _: None, "--games 0", "--games starts at 1"),
     ("no steps", lambda _: None, "--max-steps 0", "--max-steps starts at 1"),
     ("seed negative", lambda _: None, "--seed -1", "--seed starts at 0"),

@@ -72,6 +72,7 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("no envs", "--num-envs 0", "envs", {}),
     ("no steps", "--num-steps 0", "steps", {}),
     ("no minibatches", "--num-minibatches 0", "minibatches", {}),
+    ("one row in a minibatch", "--num-envs 2 --num-steps 2", "--norm-adv needs two rows", {}),
     ("no epochs", "--update-epochs 0", "epochs", {}),
     ("negative learning rate", "--learning-rate -1", "learning-rate|learning rate|step size", {}),
     ("learning rate NaN", "--learning-rate nan", "learning-rate|learning rate|step size", {}),

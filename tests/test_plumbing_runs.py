@@ -229,7 +229,7 @@ def test_a_finished_run_that_is_resumed_says_so_and_keeps_its_films(tmp_path: Pa
     before = finished_run()
     folder = tmp_path / before.folder.name
     shutil.copytree(before.folder, folder)
-    flags = ("--eval-episodes", 1, "--capture-video")
+    flags = ("--eval-episodes", 1, "--capture-video", "--async-envs")
     told = resume_command(folder, *flags, cwd=tmp_path)
     assert "all 2,048 steps are done; a larger --total-timesteps goes on" in told.stdout
     assert "Overwriting" not in told.stderr

@@ -180,7 +180,7 @@ def test_run_equals_the_parents_with_all_environments(
 
 
 def test_ranks_play_and_sample_differently_but_have_the_same_weights(tmp_path: Path):
-    first, second = together(NAME, spy_on_rollout, tmp_path, **SHORT)
+    first, second = together(NAME, spy_on_rollout, tmp_path, **SHORT, seed=2**32 - 1)
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name])
     assert (first["actions"] != second["actions"]).any() and first["seed"] != second["seed"]
@@ -296,6 +296,19 @@ def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path
         processes[0].join(20)
         assert processes[0].exitcode not in (None, 0)
         assert time.monotonic() - began < 10
+
+
+def evaluate_slowly(module: ModuleType, folder: Path) -> bool:
+    """Trains; was the evaluation over when the process could leave? It takes two seconds."""
+    module.evaluate = lambda *_: time.sleep(2) or {"episodic_return": np.zeros(1)}
+    flags = SHORT | {"total_timesteps": 96, "num_envs": 2, "eval_episodes": 1, "timeout": 1}
+    assert module.train(module.Args(**flags), folder, {}) == 0
+    return (folder / "agent.pt").exists()
+
+
+def test_all_wait_for_the_evaluation_of_the_first(tmp_path: Path):
+    """As long as it takes: torchrun on another machine waits for five minutes only."""
+    assert together(NAME, evaluate_slowly, tmp_path) == [True, True]
 
 
 # ------ torchrun ------

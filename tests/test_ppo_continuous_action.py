@@ -236,11 +236,11 @@ def two_pass(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sizes", [[100], [1, 99], [3, 7, 50, 40], [1] * 100], ids=str)
-def test_update_stats_equals_a_two_pass_computation(sizes: list[int]):
+def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
     x = np.random.default_rng(0).normal([1, -300, 0.01], [2, 40, 0.001], (100, 3))
     stats, start = torch.tensor([[0.0], [0.0], [1.0]]).repeat(1, 3), 0
     for size in sizes:
-        script.update_stats(stats, torch.from_numpy(x[start : start + size]).float())
+        script.merge_stats(stats, torch.from_numpy(x[start : start + size]).float())
         start += size
     np.testing.assert_allclose(stats, two_pass(x), rtol=2e-4)
 

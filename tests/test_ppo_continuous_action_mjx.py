@@ -172,15 +172,15 @@ def two_pass(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sizes", [[100], [3, 7, 50, 40]], ids=str)
-def test_update_stats_equals_a_two_pass_computation(sizes: list[int]):
+def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
     rng = np.random.default_rng(0)
     x = rng.normal([1, -300, 0.01], [2, 40, 0.001], (100, 3)).astype(np.float32)
     valid = rng.random(100) < 0.7
     stats, start = jnp.array([[0.0], [0.0], [1.0]]).repeat(3, 1), 0
     for size in sizes:
         rows = slice(start, start + size)
-        stats = script.update_stats(stats, jnp.array(x[rows]), jnp.array(valid[rows]))
-        same = script.update_stats(stats, jnp.array(x[rows]), jnp.zeros(size, bool))
+        stats = script.merge_stats(stats, jnp.array(x[rows]), jnp.array(valid[rows]))
+        same = script.merge_stats(stats, jnp.array(x[rows]), jnp.zeros(size, bool))
         np.testing.assert_allclose(same, stats, rtol=1e-6)  # nothing valid, nothing changed
         start += size
     np.testing.assert_allclose(stats, two_pass(x[valid].astype(np.float64)), rtol=2e-4)

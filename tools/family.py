@@ -25,28 +25,29 @@ FAMILY: dict[str, Script] = {
     "ppo.py": Script(None, None, limits=(280, 60)),
     # Statistics of observations and rewards that are saved, frozen in evaluation and unaffected by
     # reset rows take 24 lines here; Gymnasium's wrappers would take 4 and do none of that. RPO
-    # takes 5, dm_control 4, films without a screen 9, and 2 refuse actions that are whole numbers.
-    "ppo_continuous_action.py": Script("ppo.py", (22, 74), extras=("mujoco", "dm_control")),
+    # takes 6, dm_control 4, films without a screen 9, and 2 refuse actions that are whole numbers.
+    "ppo_continuous_action.py": Script("ppo.py", (22, 76), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script("ppo.py", (8, 69), extras=("microrts",)),
     # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
-    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 77), extras=("microrts",)),
+    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 81), extras=("microrts",)),
     # Of these lines 53 are the three wrappers and `warp`, a class for each detail, and 16 make
     # convolutions fast; 5 let threads that wait sleep.
     "ppo_atari.py": Script("ppo.py", (23, 114), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
-    "ppo_atari_lstm.py": Script("ppo_atari.py", (17, 65), extras=("atari",)),
-    # Learning in parallel takes -10/+50; the rest chooses GPUs, backend, threads, and checks flags.
-    "ppo_atari_multigpu.py": Script("ppo_atari.py", (15, 106), extras=("atari",)),
+    "ppo_atari_lstm.py": Script("ppo_atari.py", (18, 67), extras=("atari",)),
+    # Learning in parallel takes -11/+51 and waiting for the final evaluation 5; the rest chooses
+    # GPUs, backend, threads, and checks flags.
+    "ppo_atari_multigpu.py": Script("ppo_atari.py", (17, 112), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script("ppo_atari.py", (87, 83), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
-    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (16, 107), extras=("envpool",)),
+    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (18, 113), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
-        "ppo_atari.py", (111, 166), extras=("procgen",), requires_python="==3.11.*"
+        "ppo_atari.py", (111, 167), extras=("procgen",), requires_python="==3.11.*"
     ),
     # Of the lines that go, 57 are the parent's wrappers; 88 make rows of players of PettingZoo's
     # games. SuperSuit's vector would take a few, but resets in the same step.

@@ -167,7 +167,7 @@ def draw_continuous(script: ModuleType) -> plt.Figure:
     rows = [envs.reset(seed=1)[0].copy()]
     for _ in range(args.num_steps):
         rows.append(envs.step(random.uniform(-1, 1, (1, 6)))[0].copy())
-    script.update_stats(agent.obs_stats, torch.from_numpy(np.concatenate(rows)).float())
+    script.merge_stats(agent.obs_stats, torch.from_numpy(np.concatenate(rows)).float())
     env = gym.make(args.env_id, render_mode="rgb_array", width=320, height=320)
     env.reset(seed=1)
     for _ in range(25):
