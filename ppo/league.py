@@ -199,8 +199,8 @@ def warn_if_edited(script: Path, runs: list[Path]) -> None:
         in_time = sorted(resumed, key=lambda copy: copy.stat().st_mtime)
         made_by = [run / script.name, *in_time][-1]
         if made_by.exists() and made_by.read_bytes() != script.read_bytes():
-            told = f"{script} is not the version that made {run}; with --script {made_by}, that plays"
-            print(f"{Path(__file__).name}: {told}", file=sys.stderr)
+            told = f"{script} is not the version that made {run}; to play with that one:"
+            print(f"{Path(__file__).name}: {told} --script {made_by}", file=sys.stderr)
 
 
 def args_to_play(script: ModuleType, trained: Any, args: Args, out: Path) -> Any:

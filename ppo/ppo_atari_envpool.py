@@ -13,7 +13,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped, reset steps learned from (docs/episode-ends.md).
 """
 
 import ctypes

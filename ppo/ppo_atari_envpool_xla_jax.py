@@ -13,7 +13,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped, reset steps learned from (docs/episode-ends.md).
 """
 
 import os
@@ -245,7 +245,8 @@ def compute_gae(
     # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
-    discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
+    goes_on = ~(terminated | truncated)
+    discounts = args.gamma * args.gae_lambda * goes_on
     backwards: list[Array] = []  # from the last row to the first one
     lastgaelam = jnp.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
@@ -311,6 +312,7 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
     return gradient, {**stats, "losses/grad_norm": norm}
 
 
+# static: a constant for the compiler, not an array.
 @partial(jax.jit, static_argnames="envs")
 def act(
     envs: EnvPool, agent: Agent, state: dict, obs: Array, key: Array
@@ -350,13 +352,14 @@ def get_logprobs_values(
     return logprobs.reshape(num_steps, num_envs), values
 
 
+# donate: the old learner's memory becomes the new one's, and nobody may use the old one again.
 @partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")
 def gradient_step(
     learner: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])
+    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 
@@ -402,7 +405,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
-    # Not the same key for both: fold_in makes the keys of the weights, too.
+    # Two keys: Flax derives the weights' keys by fold_in, as the loop below derives its own.
     weights_key, train_key = jax.random.split(jax.random.key(args.seed))
     agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key), args.bf16))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon

@@ -13,7 +13,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped, reset steps learned from (docs/episode-ends.md).
 """
 
 import os
@@ -241,17 +241,17 @@ def compute_gae(
     # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
-    discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
+    goes_on = ~(terminated | truncated)
+    discounts = args.gamma * args.gae_lambda * goes_on
 
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, discount = row
-        lastgaelam = delta + discount * lastgaelam
-        return lastgaelam, lastgaelam
+        lastgaelam = delta + discount * lastgaelam  # [core-5] generalized advantage estimation
+        return lastgaelam, lastgaelam  # handed on to the row before, and a row of the result
 
     after_last = jnp.zeros_like(rewards[0])
-    rows = (deltas, discounts)
-    scan = partial(jax.lax.scan, gae_step, reverse=True)
-    _, advantages = scan(after_last, rows)  # [core-5] generalized advantage estimation
+    # A loop over rows that is compiled once, not row by row.
+    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, discounts), reverse=True)
     return advantages, advantages + values[:-1]
 
 
@@ -357,7 +357,7 @@ def gradient_step(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])
+    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 
@@ -367,8 +367,9 @@ def update_ppo(
     learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
-    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled.
-    unroll = jax.default_backend() == "cpu"
+    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled. 0 says
+    # so; with True JAX leaves a loop of one minibatch as it is.
+    unroll = 0 if jax.default_backend() == "cpu" else 1
 
     def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
         return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
@@ -381,7 +382,7 @@ def update_ppo(
         learned, stats = jax.lax.scan(one_minibatch, learner, minibatches, unroll=unroll)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
+            learned = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, learned)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
         return (learned, stopped), (stats, counts)
@@ -418,7 +419,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     setup_jax(args)
     envs = make_envs(args, video_folder(run_dir))
-    # Not the same key for both: fold_in makes the keys of the weights, too.
+    # Two keys: Flax derives the weights' keys by fold_in, as the loop below derives its own.
     weights_key, train_key = jax.random.split(jax.random.key(args.seed))
     agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key), args.bf16))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon

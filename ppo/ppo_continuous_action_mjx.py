@@ -110,7 +110,7 @@ LARGEST = 1e5
 def plausible(x: Array) -> Array:
     """Zeros in place of NaN and of what is beyond LARGEST.
 
-    With such numbers a simulation that blows up ends. A single row of 1e20 would make the
+    Such numbers come from simulations that blow up. A single row of 1e20 would make the
     statistics of observations or rewards useless for good: their deviation would be infinite.
     """
     return jnp.where(jnp.abs(x) <= LARGEST, x, 0)
@@ -172,10 +172,14 @@ class Playground:
 
         # A start may take as long as hundreds of steps: none is computed where nobody needs one.
         robots = jax.lax.cond(resets.any(), restart, lambda robots: robots, robots)
+        # Some tasks return weakly typed numbers, for which the rollout would be compiled twice.
+        robots = jax.tree.map(lambda x: x.astype(x.dtype), robots)
         rewards = jnp.where(resets, 0, plausible(robots.reward))
         score = jnp.where(resets, 0, state["score"] + rewards)
         length = jnp.where(resets, 0, state["length"] + 1)
-        terminated = robots.done.astype(bool)
+        motion = jnp.hstack([robots.data.qpos, robots.data.qvel])
+        blown_up = ~jnp.isfinite(motion).all(1)  # not all tasks end then by themselves
+        terminated = robots.done.astype(bool) | blown_up
         truncated = length == self.time_limit
         over = terminated | truncated
         rows = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
@@ -347,17 +351,17 @@ def compute_gae(
     # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
-    discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
+    goes_on = ~(terminated | truncated)
+    discounts = args.gamma * args.gae_lambda * goes_on
 
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, discount = row
-        lastgaelam = delta + discount * lastgaelam
-        return lastgaelam, lastgaelam
+        lastgaelam = delta + discount * lastgaelam  # [core-5] generalized advantage estimation
+        return lastgaelam, lastgaelam  # handed on to the row before, and a row of the result
 
     after_last = jnp.zeros_like(rewards[0])
-    rows = (deltas, discounts)
-    scan = partial(jax.lax.scan, gae_step, reverse=True)
-    _, advantages = scan(after_last, rows)  # [core-5] generalized advantage estimation
+    # A loop over rows that is compiled once, not row by row.
+    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, discounts), reverse=True)
     return advantages, advantages + values[:-1]
 
 
@@ -474,7 +478,7 @@ def gradient_step(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])
+    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 
@@ -496,7 +500,7 @@ def update_ppo(
         learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
+            learned = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, learned)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
         return (learned, stopped), (stats, counts)
@@ -590,7 +594,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
-        agent = learner["agent"]
+        agent = learner["agent"]  # the one before has been given away to update_ppo
         obs_stats = merge_stats(agent.obs_stats[...], batch["obs"], batch["valid"])
         agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 

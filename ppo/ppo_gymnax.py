@@ -276,17 +276,17 @@ def compute_gae(
     """
     next_values = next_values * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values
-    discounts = args.gamma * args.gae_lambda * ~(terminated | truncated)
+    goes_on = ~(terminated | truncated)
+    discounts = args.gamma * args.gae_lambda * goes_on
 
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, discount = row
-        lastgaelam = delta + discount * lastgaelam
-        return lastgaelam, lastgaelam
+        lastgaelam = delta + discount * lastgaelam  # [core-5] generalized advantage estimation
+        return lastgaelam, lastgaelam  # handed on to the row before, and a row of the result
 
     after_last = jnp.zeros_like(rewards[0])
-    rows = (deltas, discounts)
-    scan = partial(jax.lax.scan, gae_step, reverse=True)
-    _, advantages = scan(after_last, rows)  # [core-5] generalized advantage estimation
+    # A loop over rows that is compiled once, not row by row.
+    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, discounts), reverse=True)
     return advantages, advantages + values
 
 
@@ -395,7 +395,7 @@ def gradient_step(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])
+    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 
@@ -429,7 +429,7 @@ def update_ppo(
         learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(partial(jnp.where, stopped), learner, learned)
+            learned = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, learned)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
         return (learned, stopped), (stats, counts)
@@ -534,7 +534,8 @@ def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
     state, obs = jax.vmap(first_episodes)(seeds)
     now = {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
     now["means"] = jnp.full((args.num_seeds, 2), jnp.nan)  # for log_seeds: no episode has ended yet
-    return now
+    # Some environments begin with weakly typed numbers, for which all would be compiled twice.
+    return jax.tree.map(lambda x: x.astype(x.dtype), now)
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
@@ -583,7 +584,7 @@ def of_episode(states: Any, episode: int) -> Any:
 
 
 def one_seed(now: dict[str, Any], number: int) -> dict[str, Any]:
-    """Out of all seeds, (num_seeds, ...), one as if it had been trained alone: (1, ...)."""
+    """Out of all seeds, (num_seeds, ...), one as if it alone had been trained: (1, ...)."""
     return jax.tree.map(lambda x: x[number : number + 1], now)
 
 

@@ -23,6 +23,7 @@ from helpers.in_process import Run, events, load_script, train
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 import jax.numpy as jnp  # noqa: E402
+import optax  # noqa: E402
 from flax import nnx, serialization  # noqa: E402
 from helpers.jax_command_line import (  # noqa: E402
     assert_stopped_and_resumed,
@@ -416,6 +417,24 @@ def test_minibatches_partition_each_epoch(script: ModuleType, watched: None, tmp
     for epoch in epochs:
         assert sorted(epoch) == list(range(STEPS * ENVS)) and sorted(epoch) != list(epoch)
     assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_loops_of_any_length_are_unrolled_on_a_cpu(
+    epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More minibatches are more lines for the compiler, not a loop."""
+    script = SCRIPTS[1]
+    monkeypatch.setattr(script, "backward", lambda agent, *_: (agent, {"loss": jnp.zeros(())}))
+    optimizer = optax.scale_by_adam()
+    learner = {"agent": {"weight": jnp.zeros(3)}}
+    learner["moments"] = optimizer.init(learner["agent"])
+    loops = []
+    for num_minibatches in (1, 2):
+        args = script.Args(num_minibatches=num_minibatches, update_epochs=epochs)
+        lowered = script.update_ppo.lower(learner, {}, jax.random.key(0), 0.1, optimizer, args)
+        loops.append(lowered.as_text().count("stablehlo.while"))
+    assert loops[0] == loops[1]
 
 
 @pytest.mark.slow("JAX compiles")

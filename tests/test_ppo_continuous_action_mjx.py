@@ -364,9 +364,10 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
     assert (np.abs(rows["actions"]) > 1).mean() > 0.2
 
 
-def test_a_simulation_that_blows_up_leaves_the_statistics_alone(tmp_path: Path):
+@pytest.mark.parametrize("task", ["Explosion", "UnnoticedExplosion"])
+def test_a_simulation_that_blows_up_leaves_the_statistics_alone(task: str, tmp_path: Path):
     """What counts in each episode: threes, threes and zeros are seen; 1, 0 and 0 are paid."""
-    run = train(script, tmp_path, **DRILL | {"env_id": "robots:Explosion"})
+    run = train(script, tmp_path, **DRILL | {"env_id": f"robots:{task}"})
     episodes = 6 * STEPS * ENVS // 4  # three steps and the reset step
     seen = np.repeat([3.0, 3.0, 0.0], episodes)[:, None].repeat(5, 1)
     np.testing.assert_allclose(saved_stats(run.folder, "obs_stats"), two_pass(seen), rtol=1e-4)
@@ -385,6 +386,16 @@ def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path
     state, _, _ = step(state, jnp.zeros((ENVS, 2)))
     _, obs, _ = step(state, jnp.full((ENVS, 2), jnp.array([3.0, -0.5])))
     assert (obs[:, 1:] == jnp.array([1.0, 1.0, -0.5, 3.0])).all()
+
+
+def test_the_rollout_is_compiled_once(tmp_path: Path):
+    """What a step returns has the types of what it takes, also where a task's are weak."""
+    envs = script.make_envs(script.Args(**DRILL | {"env_id": "robots:Explosion"}), tmp_path)
+    assert jax.eval_shape(envs.task.step, envs.start, jnp.zeros(2)).reward.weak_type
+    before, _ = envs.reset(jax.random.key(1))
+    after, _, _ = jax.eval_shape(envs.step, before, jnp.zeros((ENVS, 2)))
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        assert (old.dtype, old.weak_type) == (new.dtype, new.weak_type)
 
 
 def test_starts_are_computed_only_where_an_episode_is_over(tmp_path: Path):

@@ -21,6 +21,7 @@ pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
 jax.config.update("jax_platforms", "cpu")
 import gymnax_envs  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import optax  # noqa: E402
 from flax import nnx  # noqa: E402
 from helpers.jax_command_line import (  # noqa: E402
     assert_stopped_and_resumed,
@@ -557,6 +558,17 @@ def test_steps_of_gymnaxs_environments(env_id: str):
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
     assert next_obs.shape == rows["next_obs"].shape == obs.shape
     assert rows["rewards"].dtype == np.float32 and rows["terminated"].dtype == bool
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0", "SpaceInvaders-MinAtar"])
+def test_an_iteration_is_compiled_once(env_id: str):
+    """What it returns has the types of what the run begins with, also where gymnax's are weak."""
+    args = script.Args(env_id=env_id, num_envs=2, num_steps=4)
+    envs, optimizer = script.make_envs(args, Path()), optax.scale_by_adam()
+    before = jax.eval_shape(lambda: script.start(envs, optimizer, args))
+    after, _ = jax.eval_shape(lambda now: script.iterate(envs, now, 1, optimizer, args), before)
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        assert (old.dtype, old.weak_type) == (new.dtype, new.weak_type)
 
 
 @pytest.mark.parametrize(

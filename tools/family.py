@@ -58,7 +58,7 @@ FAMILY: dict[str, Script] = {
     ),
     "ppo_atari_envpool_xla_jax_scan.py": Script(
         "ppo_atari_envpool_xla_jax.py",
-        (26, 43),
+        (28, 42),
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
@@ -68,16 +68,16 @@ FAMILY: dict[str, Script] = {
     # `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (188, 415),
+        (187, 416),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
     # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
     # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need,
-    # 10 keep a simulation that blows up out of them, 10 random keys apart.
+    # 14 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (151, 286),
+        (152, 290),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),

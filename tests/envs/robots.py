@@ -20,6 +20,7 @@ class Data:
     birth: Any
     t: Any
     qpos: Any
+    qvel: Any
     mocap_pos: Any
     mocap_quat: Any
 
@@ -54,7 +55,7 @@ class Drill(MjxEnv):
         reward = jnp.where((number % 100 == 5) & over, 1e5, reward)
         reward = jnp.where(blown_up, NAN, reward)
         pose = {"mocap_pos": jnp.zeros((0, 3)), "mocap_quat": jnp.zeros((0, 4))}
-        data = Data(birth, t, jnp.full(1, t, float), **pose)
+        data = Data(birth, t, qpos=jnp.full(1, t, float), qvel=jnp.ones(1), **pose)
         return State(data, obs, reward, over.astype(float), {}, {})
 
     def reset(self, rng: Any) -> State:
@@ -81,6 +82,15 @@ class Explosion(Drill):
         over = (t == 3).astype(float)
         state = super().state(birth, t, action)
         return state.replace(obs=jnp.full(5, 3.0) * grown, reward=grown, done=over)
+
+
+class UnnoticedExplosion(Explosion):
+    """The same, but the task does not see that its speed is not a number any more."""
+
+    def state(self, birth: Any, t: Any, action: Any) -> State:
+        state = super().state(birth, t, action)
+        data = state.data.replace(qvel=jnp.where(t == 3, NAN, jnp.ones(1)))
+        return state.replace(data=data, done=jnp.zeros(()))
 
 
 class Metronome(Drill):
@@ -115,6 +125,6 @@ def long_config() -> config_dict.ConfigDict:
     return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=15, impl="jax")
 
 
-for task in (Drill, DictDrill, Explosion, Target):
+for task in (Drill, DictDrill, Explosion, UnnoticedExplosion, Target):
     dm_control_suite.register_environment(task.__name__, task, config)
 dm_control_suite.register_environment("Metronome", Metronome, long_config)
