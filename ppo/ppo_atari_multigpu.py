@@ -496,7 +496,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     envs.close()
     if WORLD_SIZE > 1:
         dist.barrier()  # who left earlier, stopped, would make torchrun end one that still saves
-        until_evaluated = dist.new_group(backend="gloo", timeout=timedelta(days=1))
+        until_evaluated: Any = dist.new_group(backend="gloo", timeout=timedelta(days=1))
     if RANK == 0 and not run.exit_code:
         videos = run.start_evaluation()
         run.finish(evaluate(agent, args, videos) if args.eval_episodes else {})
