@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -255,25 +255,29 @@ def choose_scales(
     if normalize == "range" or (normalize == "auto" and not all_human):
         return seen
     if normalize == "auto":
-        return {env_id: human.get(env_id, seen[env_id]) for env_id in scores}
-    if normalize != "human" and not Path(normalize).is_file():
+        chosen = seen | human
+    elif normalize == "human":
+        chosen = human
+    elif Path(normalize).is_file():
+        chosen = read_scales_file(Path(normalize))
+    else:
         fail(f"--normalize {normalize}: neither auto, human or range nor a file that is there")
-    chosen = human if normalize == "human" else read_scales_file(Path(normalize))
-    if missing := [env_id for env_id in scores if env_id not in chosen]:
+    missing = [env_id for env_id in scores if env_id not in chosen]
+    if missing:
         fail(f"--normalize {normalize} knows nothing of {', '.join(missing)}")
-    return {env_id: chosen[env_id] for env_id in scores}
+    return {env_id: replace(chosen[env_id], alike=seen[env_id].alike) for env_id in scores}
 
 
 def steps_to_compare(runs: list[Run], wanted: int | None, remarks: list[str]) -> int:
     """Where the shortest of an environment's runs ended, or before: there all are compared.
 
-    Fails if that is before the steps wanted.
+    Fails if that is before the steps wanted, by more than a last rollout that was left out.
     """
     shortest = min(runs, key=lambda run: run.total_steps)
     if wanted is not None:
-        if shortest.total_steps < wanted:
+        if shortest.total_steps < (1 - SAME_STEPS) * wanted:
             fail(f"--steps {wanted}: {shortest.folder} ended after {shortest.total_steps}")
-        return wanted
+        return min(wanted, shortest.total_steps)
     longest = max(run.total_steps for run in runs)
     if longest > (1 + SAME_STEPS) * shortest.total_steps:
         remarks.append(

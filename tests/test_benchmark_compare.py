@@ -636,6 +636,20 @@ def test_noise_at_the_ceiling_is_no_difference():
     assert said(alone) == "B and A cannot be told apart: their scores differ by less than 1 %."
 
 
+@pytest.mark.usefixtures("no_picture")
+@pytest.mark.parametrize("kind", ["human", "file"])
+def test_noise_is_no_difference_on_any_scale(kind, tmp_path):
+    """Of 18 points in Pong by 0.1: beyond chance, and too little for a verdict."""
+    before, after = {"Pong-v5": [18.0, 18.01, 18.02]}, {"Pong-v5": [17.9, 17.91, 17.92]}
+    scales = tmp_path / "scales.csv"
+    scales.write_text("env_id,low,high\nPong-v5,-21,21\n")
+    normalize = str(scales) if kind == "file" else "human"
+    told = answer(tmp_path, *two_groups(tmp_path, before, after), more=("--normalize", normalize))
+    assert told == "B and A cannot be told apart: their scores differ by less than 1 %."
+    table = (tmp_path / "out/compare.md").read_text()
+    assert "The scores of Pong-v5 differ by less than 1 %: too little for a verdict" in table
+
+
 # ------ groups ------
 
 
@@ -1115,6 +1129,21 @@ def test_runs_are_compared_after_the_steps_asked_for(tmp_path):
     told = f"error: --steps 45: {tmp_path / 'a'}"
     assert done.returncode == 2 and done.stderr.startswith(told)
     assert done.stderr.endswith("ended after 40\n")
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_runs_end_with_their_last_whole_rollout_before_the_steps_asked_for(tmp_path):
+    """99,840 of 100,000 steps, 780 rollouts of 128; the other runs went on."""
+    part = {"start": 0, "episodes": episodes(np.full(3, 2.0)), "last": (99_840, 9.0)}
+    make_run(tmp_path / "a", "X-v0", 1, [part])
+    longer = [(50_000, 1.0, 3.0), (99_900, 2.0, 9.0)]
+    make_run(tmp_path / "b", "X-v0", 1, [part | {"episodes": longer, "last": (500_000, 9.0)}])
+    groups = f"A={tmp_path / 'a'}", f"B={tmp_path / 'b'}", "--out", str(tmp_path / "out")
+    done = run_program("compare.py", *groups, "--steps", "100000")
+    assert done.returncode == 0, done.stderr
+    assert "X-v0, 99.8k steps | A | 2.00" in done.stdout and "| B | 3.00" in done.stdout
+    refused = run_program("compare.py", *groups, "--steps", "101900")
+    assert refused.returncode == 2 and refused.stderr.endswith("ended after 99840\n")
 
 
 @pytest.mark.usefixtures("no_picture")
