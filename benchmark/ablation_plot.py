@@ -118,10 +118,27 @@ def read_variant(folder: Path) -> list[Trained]:
             warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
         finished = (run.folder / "agent.pt").exists()
+        missing = run_folders.steps_missing(run)
+        if finished and missing:
+            warn(f"{run.folder} is left out: {missing}: damaged")
+            continue
         ended = not finished and diverged(log_of(run.folder))
         if (finished or ended) and len(run.scores):
             found[run.env_id, run.seed] = Trained(folder.name, run, ended)
     return [found[key] for key in sorted(found)]
+
+
+def with_baseline(
+    found: dict[tuple[str, str], list[Trained]],
+) -> dict[tuple[str, str], list[Trained]]:
+    """What was found in environments that have runs of the baseline; warns of the others.
+
+    Nothing can be said of those yet, so what --out has of them stays.
+    """
+    env_ids = {env_id for variant, env_id in found if variant == BASELINE}
+    for env_id in sorted({env_id for _, env_id in found} - env_ids):
+        warn(f"{env_id} is left out: no finished run of the {BASELINE}")
+    return {key: runs for key, runs in found.items() if key[1] in env_ids}
 
 
 def warn_of_unlike_runs(found: dict[tuple[str, str], list[Trained]]) -> None:
@@ -354,7 +371,7 @@ def main() -> int:
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]
     variants = [BASELINE, *(ablation.name for ablation in trained)]
-    found = read_all(args.runs_dir, variants)
+    found = with_baseline(read_all(args.runs_dir, variants))
     warn_of_unlike_runs(found)
     env_ids = [env_id for variant, env_id in found if variant == BASELINE]
     if not env_ids:

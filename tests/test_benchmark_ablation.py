@@ -462,6 +462,39 @@ def test_numbers_of_details_without_runs_are_not_written_over(runs_dir, tmp_path
     assert run_program("ablation_plot.py", "--runs-dir", str(runs_dir), *elsewhere).returncode == 0
 
 
+def test_environments_whose_baseline_is_not_finished_stay_as_they_were(runs_dir, tmp_path):
+    """They are trained again, so far without a detail alone; a new environment is finished."""
+    out = tmp_path / "out"
+    words = ["--runs-dir", str(runs_dir), "--out", str(out)]
+    assert run_program("ablation_plot.py", *words).returncode == 0
+    before = (out / "ablation_ppo_scores.csv").read_text().splitlines()
+    effects = read_effects(out / "ablation_ppo.csv")
+    for run in (runs_dir / "baseline").glob("A-v0__*"):
+        (run / "agent.pt").unlink()
+    make_run(runs_dir / "baseline", 1, 0.0, 5.0, env_id="B-v0")
+    done = run_program("ablation_plot.py", *words)
+    assert done.returncode == 0, done.stderr
+    told = "warning: A-v0 is left out: no finished run of the baseline"
+    assert done.stderr.splitlines() == [told]
+    after = (out / "ablation_ppo_scores.csv").read_text().splitlines()
+    assert [line for line in after if ",B-v0," not in line] == before
+    assert len(after) == len(before) + 1
+    kept = [one for one in read_effects(out / "ablation_ppo.csv") if one.env_id == "A-v0"]
+    assert repr(kept) == repr(effects)
+
+
+def test_a_finished_run_with_damaged_event_files_does_not_count(runs_dir, capsys):
+    """Its event file ends after 200 of 1,000 steps; so does that of the run that diverged."""
+    for seed in (1, 2):
+        (run,) = (runs_dir / "core-7").glob(f"A-v0__ppo__{seed}__*")
+        facts = json.loads((run / "args.json").read_text())
+        facts["args"]["total_timesteps"] = 1000
+        (run / "args.json").write_text(json.dumps(facts))
+    assert [one.run.seed for one in plot.read_variant(runs_dir / "core-7")] == [2]
+    told = "is left out: its event files end after 200 of 1,000 steps: damaged\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
 def test_the_picture_has_shares_of_what_is_learned():
     numbers = {"runs": 3, "diverged": 0, "score": 25.0, "baseline_runs": 3, "baseline": 100.0}
     effect = Effect("core-3", "A-v0", **numbers, start=50.0, difference=-75.0, low=-80, high=-70)
