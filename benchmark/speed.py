@@ -87,7 +87,7 @@ class Args:
     ppo_python: Path | None = None  # interpreter for the script; by default uv runs it
     cleanrl: Path | None = None  # clone of CleanRL
     cleanrl_python: Path | None = None  # interpreter for it; by default uv makes one
-    leanrl: Path | None = None  # clone of LeanRL
+    leanrl: Path | None = None  # clone of LeanRL; not with --until
     leanrl_python: Path | None = None  # interpreter for it; by default uv makes one
     sb3: bool = True  # measure SB3, too, where it has a counterpart
     sb3_python: Path | None = None  # interpreter for it; by default uv makes one
@@ -357,7 +357,8 @@ def run_command(
             start_new_session=True,
         )
         RUNNING.add(process.pid)
-        threading.Thread(target=stop, args=[process], daemon=True).start()
+        stopper = threading.Thread(target=stop, args=[process], daemon=True)
+        stopper.start()
         try:
             _, status, usage = os.wait4(process.pid, 0)  # its own peak, and that of its children
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -365,6 +366,7 @@ def run_command(
             ended.set()
             RUNNING.discard(process.pid)
             signal_group(process.pid, signal.SIGKILL)
+            stopper.join()  # what it asks whether it is enough belongs to the caller from now on
         output.seek(0)
         printed = output.read()
     memory = usage.ru_maxrss / 1024
@@ -720,6 +722,8 @@ def main() -> int:
         fail("--rounds must be at least 1 and --steps at least 5000")
     if args.out is not None and not args.out.absolute().parent.is_dir():
         fail(f"--out: there is no folder {args.out.parent}")
+    if args.until is not None and args.leanrl is not None:
+        fail("--leanrl does not go with --until: LeanRL logs to wandb alone, and no score is seen")
     listed = contenders(args)
     own = len(our_contenders(args))
     if args.at_once:

@@ -213,6 +213,7 @@ def test_the_recorded_command_knows_every_field():
         (("--rounds", "0"), "--rounds must be at least 1"),
         (("--steps", "100"), "--rounds must be at least 1 and --steps at least 5000"),
         (("--until", "475", "--out", "nowhere/x.md"), "--out: there is no folder nowhere"),
+        (("--until", "475", "--leanrl", "nowhere"), "--leanrl does not go with --until: "),
         (("--script", "nothing.py"), "there is no "),
         (("--cleanrl", "nowhere"), "there is no "),
         (("--ppo-python", "no-such-python"), "there is no interpreter no-such-python"),
@@ -351,6 +352,20 @@ def test_a_run_that_ends_without_its_score(tmp_path):
     assert not one.reached and one.steps == 99 and one.seconds > 0
     with pytest.raises(speed.Failed, match="exit code 3"):
         speed.race(racer("exit(3)"), str(tmp_path), speed.Args(until=7.5), 2)
+
+
+def test_nobody_looks_any_more_when_a_command_has_ended():
+    """The caller looks once more itself, by the same watch."""
+    looks = []
+
+    def enough() -> bool:
+        looks.append("begun")
+        time.sleep(0.5)
+        looks.append("ended")
+        return False
+
+    speed.run_command(["sleep", "0.1"], ".", dict(os.environ), enough=enough)
+    assert looks == ["begun", "ended"]
 
 
 def test_at_once_each_has_cores_of_its_own(capsys):
