@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import plot
 import tyro
-from console import seeds
+from console import fail, seeds
 from intervals import weighted_sum
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -87,42 +87,45 @@ class Standing:
 # ------ numbers ------
 
 
-def scores_over_steps(results: plot.Results, steps: np.ndarray) -> np.ndarray:
-    """Rolling means of the runs: (seeds, environments, points).
-
-    Where environments have different numbers of seeds, the first ones of each are in it.
-    """
-    count = min(len(group) for group in results.by_env.values())
-    curves = [
-        [run.curve("steps", steps) for run in group[:count]] for group in results.by_env.values()
+def scores_over_steps(results: plot.Results, steps: np.ndarray) -> list[np.ndarray]:
+    """Rolling means of the runs of each environment: (seeds, points) each."""
+    return [
+        np.array([run.curve("steps", steps) for run in group]) for group in results.by_env.values()
     ]
-    return np.swapaxes(np.array(curves), 0, 1)
 
 
-def interval_of_mean(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def interval_of_mean(scores: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the 95 % interval of the mean over all environments, (points,) each.
 
     The variances of the environments add up, with Satterthwaite's degrees of freedom. (Seeds drawn
     again by a bootstrap vary too little: of three seeds, by a third.) NaN where none can be had.
 
-    scores: (seeds, environments, points).
+    scores: of each environment (seeds, points).
     """
-    environments, points = scores.shape[1:]
-    weights = [1 / environments] * environments
-    ends = [weighted_sum(list(scores[:, :, i].T), weights).interval for i in range(points)]
+    weights = [1 / len(scores)] * len(scores)
+    points = scores[0].shape[1]
+    ends = [weighted_sum([own[:, i] for own in scores], weights).interval for i in range(points)]
     low, high = np.array(ends).T
     return low, high
 
 
 def mean_curve(results: plot.Results) -> MeanCurve:
-    """The mean over all environments from where each run has ended an episode."""
+    """The mean over all environments from where each run has ended an episode.
+
+    Each environment counts the same, however many seeds it has. Fails if a run ends before another
+    one's first episode.
+    """
     end = min(run.total_steps for run in results.runs)
     steps = np.linspace(0, end, plot.POINTS + 1)[1:]
     scores = scores_over_steps(results, steps)
-    known = ~np.isnan(scores).any(axis=(0, 1))
-    steps, scores = steps[known], scores[:, :, known]
+    known = ~np.isnan(np.concatenate(scores)).any(axis=0)
+    if not known.any():
+        fail(f"--runs-dir: one run ends after {end:,} steps, before another one's first episode")
+    steps = steps[known]
+    scores = [own[:, known] for own in scores]
+    mean = np.mean([own.mean(axis=0) for own in scores], axis=0)
     low, high = interval_of_mean(scores)
-    return MeanCurve(steps, scores.mean(axis=(0, 1)), low, high)
+    return MeanCurve(steps, mean, low, high)
 
 
 def standings(results: plot.Results) -> list[Standing]:
@@ -198,7 +201,9 @@ def draw_standings(axes: plt.Axes, found: list[Standing]) -> None:
 
 def legend_entries(results: plot.Results, curve: MeanCurve, found: list[Standing]) -> list[Any]:
     """Matplotlib's handles of what the picture shows."""
-    count = seeds(min(len(group) for group in results.by_env.values()))
+    counts = [len(group) for group in results.by_env.values()]
+    fewest, most = min(counts), max(counts)
+    count = seeds(most) if fewest == most else f"{fewest} to {seeds(most)}"
     look: dict[str, Any] = {"color": plot.BLUE, "marker": "o", "linewidth": 1.9}
     handles: list[Any] = [Line2D([], [], label=f"{results.label}, {count}", **look)]
     if not np.isnan(curve.low).all():
@@ -258,10 +263,10 @@ def main() -> int:
     args = tyro.cli(Args, description=__doc__)
     plot.check_folders(args.runs_dir, args.out, args.name)
     results = plot.read_results(plot.Args(args.runs_dir))
+    curve = mean_curve(results)
     args.out.mkdir(parents=True, exist_ok=True)
     ends = (".png", ".csv", "_scores.csv", ".md")
     picture, points, scores, table = (args.out / f"{args.name}{end}" for end in ends)
-    curve = mean_curve(results)
     draw(results, curve, picture)
     write_curve(curve, points)
     plot.write_scores(results.runs, scores)

@@ -75,19 +75,19 @@ def test_interval_covers_the_truth_in_95_of_100_cases():
     deviations = 2.0 ** (np.arange(22) % 8)
     covered = []
     for _ in range(400):
-        scores = rng.normal(0, deviations, (3, 22))[:, :, None]
-        low, high = suite.interval_of_mean(scores)
+        scores = rng.normal(0, deviations, (3, 22))
+        low, high = suite.interval_of_mean([own[:, None] for own in scores.T])
         covered.append(low[0] <= 0 <= high[0])
     assert 0.93 < np.mean(covered) < 0.985  # sampling: 0.011; Satterthwaite errs on the safe side
 
 
 def test_environments_in_which_nothing_varies_are_no_reason_to_be_sure(tmp_path):
     """One solved environment adds no variance; if no run varies, nothing is known of chance."""
-    varied = np.array([[1.0, 500.0], [3.0, 500.0]])[:, :, None]
-    low, high = suite.interval_of_mean(varied)
+    solved = np.full((2, 1), 500.0)
+    low, high = suite.interval_of_mean([np.array([[1.0], [3.0]]), solved])
     half = 0.5 * 12.7062  # t of 97.5 % and 1 degree of freedom; error sqrt(2 / 2) / 2
     assert (low[0], high[0]) == pytest.approx((251 - half, 251 + half), abs=1e-3)
-    assert np.isnan(suite.interval_of_mean(np.full((2, 2, 1), 500.0))).all()
+    assert np.isnan(suite.interval_of_mean([solved, solved])).all()
 
 
 def test_a_single_seed_has_no_interval(tmp_path):
@@ -95,9 +95,20 @@ def test_a_single_seed_has_no_interval(tmp_path):
     make_run(tmp_path / "runs", PENDULUM, 1, 100)
     make_run(tmp_path / "runs", PENDULUM, 2, 500)
     curve = suite.mean_curve(results_of(tmp_path / "runs"))
-    assert curve.final == "150" and math.isnan(curve.low[0]), "the first seed of each"
+    assert curve.final == "250" and math.isnan(curve.low[0])
     entries = suite.legend_entries(results_of(tmp_path / "runs"), curve, [])
-    assert [entry.get_label() for entry in entries] == ["ppo_continuous_action.py, 1 seed"]
+    assert [entry.get_label() for entry in entries] == ["ppo_continuous_action.py, 1 to 2 seeds"]
+
+
+def test_all_seeds_are_in_the_mean_of_which_each_environment_is_a_half(runs_dir):
+    """Pendulum's three have the mean 200 and the variance 24,400, walker's two 250 and 5,000."""
+    make_run(runs_dir, PENDULUM, 3, 380)
+    curve = suite.mean_curve(results_of(runs_dir))
+    walker, pendulum = 5000 / 2, 24_400 / 3
+    df = (walker + pendulum) ** 2 / (walker**2 + pendulum**2 / 2)
+    half = ((walker + pendulum) / 4) ** 0.5 * stats.t.ppf(0.975, df)
+    assert curve.mean == pytest.approx(225)
+    assert curve.low == pytest.approx(225 - half) and curve.high == pytest.approx(225 + half)
 
 
 def test_the_mean_begins_where_every_run_has_ended_an_episode(runs_dir):
@@ -133,6 +144,12 @@ def test_bad_input(tmp_path, runs_dir):
     assert "there is no folder" in refused("--runs-dir", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     assert "no finished run" in refused("--runs-dir", tmp_path / "empty")
+    late = {"start": 0, "episodes": [(3000, 9.0, 1.0)] * 100, "last": (3000, 9.0)}
+    plotted_run(tmp_path / "late", PENDULUM, 1, [late], name="ppo_continuous_action")
+    make_run(tmp_path / "late", WALKER, 1, 200)
+    apart = refused("--runs-dir", tmp_path / "late", "--out", tmp_path / "new")
+    assert "one run ends after 2,000 steps, before another one's first episode" in apart
+    assert not (tmp_path / "new").exists()
     file = tmp_path / "file"
     file.touch()
     assert "is not a folder" in refused("--runs-dir", runs_dir, "--out", file)
