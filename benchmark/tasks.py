@@ -4,6 +4,7 @@ Part of run.py. slurm.py sends these functions to other machines: they use the s
 only.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -217,7 +218,8 @@ class Children:
             self.signum = signum
             for process in self.processes:
                 if kill and hasattr(os, "killpg"):
-                    os.killpg(process.pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                        os.killpg(process.pid, signal.SIGKILL)
                 elif kill:
                     process.kill()
                 else:
