@@ -42,7 +42,7 @@ import numpy as np
 import plot
 import run_folders
 import tyro
-from console import fail, warn
+from console import check_folder, fail, warn
 from intervals import p_value, welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from tasks import diverged, log_of
@@ -114,7 +114,7 @@ def read_variant(folder: Path) -> list[Trained]:
     ):
         try:
             run = run_folders.read_run(args_file.parent, json.loads(args_file.read_text()))
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             warn(f"{args_file.parent} is left out: cannot be read: {error!r}")
             continue
         finished = (run.folder / "agent.pt").exists()
@@ -365,8 +365,7 @@ def effects_in(out: Path) -> dict[str, list[Effect]]:
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    if args.out.exists() and not args.out.is_dir():
-        fail(f"--out: {args.out} is not a folder")
+    check_folder("--out", args.out)
     script = script_in(args.runs_dir)
     wanted = ablations(script.name, script.read_text())
     trained = [ablation for ablation in wanted.values() if ablation.edits]

@@ -33,6 +33,18 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+def check_folder(flag: str, folder: Path) -> None:
+    """Fail if what a flag names cannot be a folder: it is a file, or in one."""
+    if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
+        fail(f"{flag}: {folder} is not a folder")
+
+
+def check_name(flag: str, name: str) -> None:
+    """Fail if what a flag names cannot be the name of a file."""
+    if not name or Path(name).name != name:
+        fail(f"{flag}: {name!r} is not the name of a file")
+
+
 def seeds(count: int) -> str:
     """How many runs there are: '1 seed', '3 seeds'."""
     return f"{count} seed{'s' if count > 1 else ''}"

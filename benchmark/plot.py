@@ -36,7 +36,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from console import fail, seeds
+from console import check_folder, check_name, fail, seeds
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -540,10 +540,9 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
 
 def check_results(out: Path, name: str | None) -> None:
     """Exit with one line and code 2 if files of that name cannot be written into that folder."""
-    if out.exists() and not out.is_dir():
-        fail(f"--out: {out} is not a folder")
-    if name is not None and (not name or Path(name).name != name):
-        fail(f"--name: {name!r} is not the name of a file")
+    check_folder("--out", out)
+    if name is not None:
+        check_name("--name", name)
 
 
 def check_folders(runs_dir: Path, out: Path, name: str | None) -> None:

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from console import Progress, Signals, fail
+from console import Progress, Signals, check_folder, check_name, fail
 from tasks import (
     BUSY,
     OWN_FLAGS,
@@ -52,14 +52,13 @@ from tasks import (
     without_flags,
 )
 
-# What plot.py needs besides: package by module; and suite.py.
+# What plot.py and suite.py need besides: package by module.
 DRAWN_WITH = {
     "matplotlib": "matplotlib",
     "PIL": "pillow",
     "scipy": "scipy",
     "tensorboard": "tensorboard",
 }
-SUITE_DRAWN_WITH = {**DRAWN_WITH, "rliable": "rliable"}
 GRACE = 120.0  # seconds to save in, for a run whose time is over
 PAUSE = 1.0  # seconds until a task that another process runs is looked at again
 
@@ -278,10 +277,10 @@ def run_in_slurm(tasks: list[Task], args: Args, signals: Signals) -> int:
         fail(f"sbatch: {error}")
 
 
-def python_that_draws(needed: dict[str, str]) -> list[str]:
-    """This Python if it has what is needed; else uv, which installs it; fails without both."""
+def python_that_draws() -> list[str]:
+    """This Python if it has what it takes; else uv, which installs it; fails without both."""
     missing = [
-        package for module, package in needed.items() if not importlib.util.find_spec(module)
+        package for module, package in DRAWN_WITH.items() if not importlib.util.find_spec(module)
     ]
     if not missing:
         return [sys.executable]
@@ -295,12 +294,11 @@ def closing_commands(args: Args, plot_program: str = "plot.py") -> list[str]:
     commands = []
     if args.plot is not None:
         words = ["--runs-dir", str(args.runs_dir), "--out", str(args.plot)]
-        needed = DRAWN_WITH
         if args.suite is not None:
-            plot_program, needed = "suite.py", SUITE_DRAWN_WITH
+            plot_program = "suite.py"
             words += ["--name", args.suite]
         program = str(Path(__file__).with_name(plot_program))
-        commands.append(shlex.join([*python_that_draws(needed), program, *words]))
+        commands.append(shlex.join([*python_that_draws(), program, *words]))
     if args.then is not None:
         runs_dir = shlex.quote(str(args.runs_dir))
         for env_id in args.env_ids:
@@ -366,9 +364,11 @@ def check(args: Args) -> None:
         fail("--gpus must be at least 0, --cpus at least 1, --hours above 0")
     if args.suite is not None and args.plot is None:
         fail("--suite needs --plot")
+    if args.suite is not None:
+        check_name("--suite", args.suite)
     for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
-        if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
-            fail(f"{flag}: {folder} is not a folder")
+        if folder is not None:
+            check_folder(flag, folder)
 
 
 def show(tasks: list[Task], closing: list[str]) -> None:

@@ -312,7 +312,7 @@ def key_of(folder: Path) -> RunKey | None:
 def read_folder(folder: Path, metric: str | None, found: Found) -> None:
     """Add a run to what was found before; warns if it is left out.
 
-    Raises ValueError, KeyError or TypeError if its args.json is not one.
+    Raises OSError, ValueError, KeyError or TypeError if a file of it cannot be opened or read.
     """
     facts = json.loads((folder / "args.json").read_text())
     key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
@@ -345,7 +345,7 @@ def find_runs(runs_dir: Path, metric: str | None = None, pattern: str = "*") -> 
     for folder in sorted((file.parent for file in files), key=start_time):
         try:
             read_folder(folder, metric, found)
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             warn(f"{folder} is left out: cannot be read: {error!r}")
             key = key_of(folder)
             if key:

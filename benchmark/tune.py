@@ -50,7 +50,7 @@ import sys
 import optuna
 import run
 import tyro
-from console import Signals, fail
+from console import Signals, check_folder, fail
 from tasks import lock_log
 from tuning import (
     DRAWS,
@@ -76,8 +76,8 @@ def check_arguments(args: Args) -> None:
     if not space:
         fail("--space is empty")
     for flag, folder in (("--study", args.study), ("--plot", args.plot)):
-        if folder and any(p.exists() and not p.is_dir() for p in (folder, *folder.parents)):
-            fail(f"{flag}: {folder} is not a folder")
+        if folder is not None:
+            check_folder(flag, folder)
     run.check(runner_arguments(args, {}, "defaults"))
     check_env_flags(args)
     if args.trials < 1:

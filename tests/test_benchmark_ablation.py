@@ -518,7 +518,7 @@ def test_no_runs_are_bad_input(tmp_path, runs_dir):
     out = ("--out", tmp_path / "out")
     assert "is no folder that ablation.py has made" in refused("--runs-dir", tmp_path, *out)
     script = runs_dir / "baseline" / "ppo.py"
-    assert "--out: " in refused("--runs-dir", runs_dir, "--out", script)
+    assert "is not a folder" in refused("--runs-dir", runs_dir, "--out", script / "sub")
     (tmp_path / "new" / "baseline").mkdir(parents=True)
     (tmp_path / "new" / "baseline" / "ppo.py").write_text(script.read_text())
     assert "no finished run" in refused("--runs-dir", tmp_path / "new", *out)

@@ -762,6 +762,12 @@ def break_args(run: Path) -> None:
     (run / "args.json").write_text("{")
 
 
+def close_args(run: Path) -> None:
+    """It cannot be opened, whoever reads it."""
+    (run / "args.json").unlink()
+    (run / "args.json").mkdir()
+
+
 @pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize(
     ("harm", "ends", "remark"),
@@ -769,6 +775,7 @@ def break_args(run: Path) -> None:
         (empty_events, "1 of 6 runs of after ended no episode.", "Left out, no episode ended"),
         (spoil_events, "left damaged event files.", "Left out, damaged event files"),
         (break_args, "1 of 6 runs of after could not be read.", "Left out, cannot be read"),
+        (close_args, "1 of 6 runs of after could not be read.", "Left out, cannot be read"),
     ],
 )
 def test_a_run_that_cannot_be_read_is_not_as_if_it_had_never_been(tmp_path, harm, ends, remark):
@@ -1176,6 +1183,7 @@ def test_a_score_keeps_its_seed_where_another_one_is_left_out():
         (["A={a}", "B={b}", "--normalize", "{shell}"], "no CSV file with numbers"),
         (["A={a}", "B={b}", "--normalize", "{bad}"], "low must be below high, also of X-v0"),
         (["A={a}", "B={b}", "--out", "{bad}"], "is not a folder"),
+        (["A={a}", "B={b}", "--out", "{bad}/sub"], "is not a folder"),
         (["A={a}", "B={b}", "--name", "x/y"], "--name: 'x/y' is not the name of a file"),
         (["A={a}", "B={b}", "--name", ""], "--name: '' is not the name of a file"),
         (["A={a}", "B={b}", "--steps", "0"], "--steps must be at least 1, not 0"),

@@ -366,7 +366,10 @@ def test_confidence_is_students_interval():
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
 
 
-@pytest.mark.parametrize("case", ["no folder", "no finished run", "two scripts", "beside", "name"])
+CASES = ["no folder", "no finished run", "two scripts", "beside", "name", "out"]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_plot_rejects_bad_input(case, tmp_path):
     part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
     runs_dir = tmp_path / "runs"
@@ -377,7 +380,9 @@ def test_plot_rejects_bad_input(case, tmp_path):
         facts = (folder / "args.json").read_text().replace("ppo.py", "ppo_atari.py")
         (folder / "args.json").write_text(facts)
     out = tmp_path / "out"
-    more = {"beside": ("--beside", "Peer"), "name": ("--name", "a/b")}.get(case, ())
+    (tmp_path / "file").touch()
+    wrong = {"beside": "Peer", "name": "a/b", "out": str(tmp_path / "file/sub")}
+    more = (f"--{case}", wrong[case]) if case in wrong else ()
     done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(out), *more)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(errors) == 1 and not out.exists()

@@ -18,7 +18,7 @@ from console import clock, percent
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
 from helpers.command_line import children, finish, wait_until
 from helpers.in_process import load_program, load_script, train
-from tasks import diverged, log_of, reason, settings
+from tasks import Children, diverged, log_of, reason, settings
 
 
 @pytest.fixture
@@ -418,6 +418,16 @@ def test_uv_draws_only_where_this_python_lacks_the_packages(tmp_path, monkeypatc
     assert capsys.readouterr().err.startswith("error: --plot needs pillow, scipy; install them")
 
 
+def test_a_suite_is_drawn_with_what_a_plot_needs(tmp_path, monkeypatch):
+    module = load_program("run.py")
+    monkeypatch.setattr(
+        module.importlib.util, "find_spec", lambda name: name in module.DRAWN_WITH or None
+    )
+    args = module.Args("python ppo/ppo.py", env_ids=["A-v0"], plot=tmp_path, suite="all")
+    (command,) = module.closing_commands(args)
+    assert shlex.split(command)[:2] == [sys.executable, str(BENCHMARK / "suite.py")]
+
+
 def test_runs_with_other_flags_in_the_same_folder_are_told(fake):
     assert fake.run("--env-ids", "A-v0", "B-v0", "--num-seeds", "2").stderr == ""
     assert fake.run("--env-ids", "A-v0", "--num-seeds", "3").stderr == "", "one seed more"
@@ -534,6 +544,7 @@ def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatc
         ("--env-ids A-v0 --env-flags 'A-v0=--runs_dir x'", "", "must not contain --runs-dir"),
         ("--env-ids A-v0 --runs-dir FAKE", "", "--runs-dir: "),
         ("--env-ids A-v0 --plot FAKE/results", "", "--plot: "),
+        ("--env-ids A-v0 --plot x --suite a/b", "", "--suite: 'a/b' is not the name of a file"),
         ("--env-ids A-v0 --gpus 1", "", "--hours need --launcher slurm"),
     ],
 )
@@ -568,6 +579,15 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
 def test_help_has_an_example_and_the_exit_codes(name):
     shown = " ".join(run_program(f"{name}.py", "--help").stdout.split())
     assert f"uv run benchmark/{name}.py" in shown and "Exit codes: 0 " in shown
+
+
+def test_a_run_that_has_just_ended_need_not_be_killed():
+    """Its process is gone before anybody has noted that."""
+    children = Children()
+    process = children.start(["true"])
+    process.wait()
+    children.stop(signal.SIGINT, kill=True)
+    assert process in children.processes and children.wait(process) == 0
 
 
 def test_settings_ignore_where_a_run_is_kept():

@@ -152,6 +152,6 @@ def test_bad_input(tmp_path, runs_dir):
     assert not (tmp_path / "new").exists()
     file = tmp_path / "file"
     file.touch()
-    assert "is not a folder" in refused("--runs-dir", runs_dir, "--out", file)
+    assert "is not a folder" in refused("--runs-dir", runs_dir, "--out", file / "sub")
     refused_name = refused("--runs-dir", runs_dir, "--out", tmp_path / "new", "--name", "a/b")
     assert "'a/b' is not the name of a file" in refused_name and not (tmp_path / "new").exists()
