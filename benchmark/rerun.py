@@ -15,19 +15,17 @@ A row is <file>/<environment>: the runs of an environment in docs/results/<file>
 also says with which flags they were made. Of compare.py and ablation.py it has a third part, the
 group or the detail that was left out; without a detail an edited copy of the script is run. The
 script is today's, with these flags and, if nothing else is said, these seeds. A run with a
-published seed is the same run again: its score should be the published one, digit for digit, or
-within 1e-5 of it where it was not published with two decimals. Where it is not, the means agree if
-they differ by at most twice the spread of the published seeds; that is no test. With other seeds
-the scores agree if Student's t-test with pooled variance does not tell them apart at 5 %: runs of
-the same program have the same spread. Less than 1 % of the score is no difference, for environments
-in which all runs end alike.
+published seed is the same run again: its score should be the published one, digit for digit. Where
+it is not, the means agree if they differ by at most twice the spread of the published seeds; that
+is no test. With other seeds the scores agree if Student's t-test with pooled variance does not tell
+them apart at 5 %: runs of the same program have the same spread. Less than 1 % of the score is no
+difference, for environments in which all runs end alike.
 Exit codes: 0 they agree, 1 they do not or a run failed, 2 bad input, 130 and 143 when stopped.
 """
 
 import csv
 import difflib
 import hashlib
-import math
 import shlex
 import shutil
 import sys
@@ -48,7 +46,6 @@ ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"  # the variant of an ablation that is the script as it is
 SMALL = 0.01  # of the published score: less is no difference
 SPREADS = 2  # standard deviations that means of the same seeds may differ by
-ROUNDING = 1e-5  # of a score that has six digits, as compare.py writes them
 NAMES = 6  # of rows that are shown in place of one that there is not
 
 
@@ -239,32 +236,14 @@ def sentence(name: str, published: Iterable[float], ours: Iterable[float], verdi
     )
 
 
-def has_two_decimals(number: str) -> bool:
-    """Whether a number is printed as plot.py prints scores."""
-    return len(number.partition(".")[2]) == 2
-
-
-def is_published(score: float, published: str) -> bool:
-    """Whether a score is the one that is printed there.
-
-    Two decimals are all that the mean of 100 whole numbers has. With other decimals it is one of
-    compare.py, to six digits: there -173.6 is not -174.
-    """
-    if has_two_decimals(published):
-        return f"{score:.2f}" == published
-    return math.isclose(score, float(published), rel_tol=ROUNDING)
-
-
 def tell_again(name: str, row: Row, ours: dict[int, float]) -> bool:
     """Print how published seeds come out again; whether they agree. ours: scores by seed."""
     same = []
     for seed, score in ours.items():
         published = row.digits[seed]
-        same.append(is_published(score, published))
-        now, answer = f"{score:.6g}", "to the published digits"
-        if has_two_decimals(published):
-            now, answer = f"{score:.2f}", "as published"
-        print(f"seed {seed}: {now}, {answer if same[-1] else f'published {published}'}")
+        now = f"{score:.2f}"
+        same.append(now == published)
+        print(f"seed {seed}: {now}, {'as published' if same[-1] else f'published {published}'}")
     if all(same):
         print(f"{name} agrees: the same scores.")
         return True
