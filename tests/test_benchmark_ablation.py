@@ -538,8 +538,11 @@ def test_effects_are_read_as_they_were_written(tmp_path):
     effect = Effect("core-3", "A-v0", 1, 0, 2.0, 3, 4.0, 5.0, -2.0, math.nan, math.nan)
     other = dataclasses.replace(effect, low=-3.0, high=-1.0, p=2.11e-10)
     same = dataclasses.replace(effect, p=1.0, same=True)
-    write_effects([effect, other, same], tmp_path / "x.csv")
-    assert repr(read_effects(tmp_path / "x.csv")) == repr([effect, other, same])
+    small = dataclasses.replace(effect, difference=0.004, low=0.001, high=0.007, p=0.01)
+    write_effects([effect, other, same, small], tmp_path / "x.csv")
+    found = read_effects(tmp_path / "x.csv")
+    assert repr(found) == repr([effect, other, same, small])
+    assert found[3].certain
     assert read_effects(tmp_path / "nowhere.csv") == []
     (tmp_path / "x.csv").write_text("tag,score\ncore-3,1\n")
     with pytest.raises(ValueError, match=r"x\.csv: the columns are not tag, env_id"):

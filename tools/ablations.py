@@ -138,7 +138,7 @@ def write_effects(effects: Iterable[Effect], path: Path) -> None:
             row = asdict(effect)
             for name, value in row.items():
                 if isinstance(value, float):
-                    digits = ".3g" if name == "p" else ".2f"
+                    digits = ".3g" if name == "p" else ".6g"
                     row[name] = "" if math.isnan(value) else f"{value:{digits}}"
             row["same"] = "yes" if effect.same else "no"
             writer.writerow(row)
