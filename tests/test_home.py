@@ -46,6 +46,13 @@ def test_runs_shorter_than_published_do_not_count(root: Path) -> None:
     assert home.published(root, "ppo.py") == {"CartPole-v1": (490.04, 1000)}
 
 
+def test_groups_of_a_comparison_are_no_results(root: Path) -> None:
+    rows = "env_id,group,seed,score,normalized,steps,script\nSpaceInvaders-MinAtar,A,1,9,0,1000,x\n"
+    (root / "docs/results/ppo_gymnax_scores.csv").write_text(SCORES)
+    (root / "docs/results/ppo_gymnax_clip_scores.csv").write_text(rows)
+    assert home.scores(root, "ppo_gymnax.py").keys() == {"Acrobot-v1", "CartPole-v1"}
+
+
 def test_score_beside_the_published_one(root: Path) -> None:
     assert home.score(root, "ppo.py") == "CartPole-v1: 490 ± 14 (490), 2 seeds"  # 20 / sqrt(2)
     assert home.score(root, "ppo_atari.py") == "to come"

@@ -33,6 +33,12 @@ def test_table_by_hand(root: Path):
     assert len(rows) == len(SOLVED)
 
 
+def test_a_single_score_has_no_deviation(root: Path):
+    file = root / FOLDER / "ppo_scores.csv"
+    file.write_text("".join(SCORES.splitlines(keepends=True)[:2]))
+    assert " | -110 | -100.0 | -100.0 | 1 of 1 | 1.0 |" in table(root)
+
+
 def test_commands_are_short_lines_that_say_all_flags(root: Path):
     heading, command = commands(root).split("\n\n")
     assert heading == "### MountainCar-v0 { #mountaincar-v0 }"

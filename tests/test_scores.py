@@ -89,6 +89,14 @@ def test_many_rows_that_were_not_run_fold_open(root: Path):
     assert folded.count("| not run |") == 11
 
 
+def test_groups_of_a_comparison_are_no_results(root: Path):
+    """compare.py may have been given a name that begins like a script's."""
+    before = page(root, ["ppo.py"])
+    rows = "env_id,group,seed,score,normalized,steps,script\nCartPole-v1,A,1,9.00,0,1000,ppo.py\n"
+    (root / "docs/results/ppo_clip_scores.csv").write_text(rows)
+    assert page(root, ["ppo.py"]) == before
+
+
 def test_files_belong_to_the_script_with_the_longest_name():
     scripts = ["ppo.py", "ppo_atari.py", "ppo_atari_envpool.py"]
     assert script_of(Path("ppo_scores.csv"), scripts) == "ppo.py"

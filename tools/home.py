@@ -79,6 +79,8 @@ def scores(root: Path, script: str) -> dict[str, list[float]]:
         others = (root / "docs/results").glob(f"{Path(script).stem}_*_scores.csv")
         rows += [row for path in sorted(others) for row in rows_of(path)]
     for row in rows:
+        if "group" in row:  # of compare.py, under the name of a script
+            continue
         # The last rollout that would go beyond the published number is left out.
         if int(row["steps"]) >= WHOLE * wanted.get(row["env_id"], 0):
             found.setdefault(row["env_id"], []).append(float(row["score"]))

@@ -43,8 +43,9 @@ class Preset:
     @property
     def row(self) -> str:
         """Its row of the table."""
-        mean = statistics.mean(self.scores)
-        score = f"{mean:.1f} ± {statistics.stdev(self.scores):.1f}"
+        score = f"{statistics.mean(self.scores):.1f}"
+        if len(self.scores) > 1:
+            score += f" ± {statistics.stdev(self.scores):.1f}"
         solved = sum(value >= SOLVED[self.env_id] for value in self.scores)
         each = ", ".join(f"{value:.1f}" for value in self.scores)
         cells = [f"[{self.env_id}](#{self.env_id.lower()})", str(SOLVED[self.env_id]), score]

@@ -143,6 +143,8 @@ def our_scores(root: Path, scripts: list[str]) -> dict[str, list[Score]]:
         if script is None:  # what compare.py has measured
             continue
         for row in rows_of(file):
+            if "group" in row:  # of compare.py, under the name of a script
+                continue
             value, steps, minutes = float(row["score"]), int(row["steps"]), float(row["minutes"])
             hardware = row.get("hardware") or "not recorded"
             found[script].append(Score(row["env_id"], value, steps, minutes, hardware))
