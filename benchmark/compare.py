@@ -173,6 +173,7 @@ def read_groups(args: Args) -> list[Group]:
     for name in [name for name in sources if name not in found]:
         found[name] = read_other_group(name, sources[name], metrics.get(name, metric))
     for name, source in sources.items():
+        found[name].metric = metrics.get(name, "")
         if not found[name].by_env:
             wanted = metrics.get(name, metric)
             expected = f" with {wanted} in a folder called <env_id>__<name>__<seed>__<time>"
@@ -422,7 +423,11 @@ def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
 
 
 def write_runs(groups: list[Group], scores: Scores, path: Path) -> None:
-    """CSV: a line for each run, with what rerun.py needs to make it again."""
+    """CSV: a line for each run, with what rerun.py needs to make it again.
+
+    The metric is a column if --metric has named one.
+    """
+    named = any(group.metric for group in groups)
     rows: list[list[Any]] = []
     for group in groups:
         for env_id, raw in scores.raw[group.name].items():
@@ -433,9 +438,11 @@ def write_runs(groups: list[Group], scores: Scores, path: Path) -> None:
                 # Digits as plot.py writes them: rerun.py compares with those that are there.
                 row = [env_id, group.name, seed, f"{score:.2f}", float(normalized)]
                 row += [scores.steps[env_id], runs[seed].script]
-                rows.append(row + list(dataclasses.astuple(runs[seed].provenance)))
+                row += dataclasses.astuple(runs[seed].provenance)
+                rows.append([*row, group.metric] if named else row)
     header = ["env_id", "group", "seed", "score", "normalized", "steps", "script"]
-    write_rows(path, [*header, *Provenance.columns()], rows)
+    header += Provenance.columns()
+    write_rows(path, [*header, "metric"] if named else header, rows)
 
 
 # ------ the program ------

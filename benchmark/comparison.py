@@ -62,6 +62,7 @@ class Group:
     remarks: list[str] = field(default_factory=list)  # what the reader has to be told
     # What became of the runs that are not in by_env, a key of ENDS for each, by environment.
     lost: dict[str, list[str]] = field(default_factory=dict)
+    metric: str = ""  # that --metric has named for it
 
 
 @dataclass(frozen=True)

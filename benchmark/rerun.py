@@ -20,7 +20,7 @@ it is not, the means agree if they differ by at most twice the spread of the pub
 is no test. With other seeds the scores agree if Student's t-test with pooled variance does not tell
 them apart at 5 %: runs of the same program have the same spread. Less than 1 % of the score is no
 difference, for environments in which all runs end alike.
-Exit codes: 0 they agree, 1 they do not or a run failed, 2 bad input, 130 and 143 when stopped.
+Exit codes: 0 they agree, 1 they do not or a score is missing, 2 bad input, 130 and 143 when stopped.
 """
 
 import csv
@@ -73,6 +73,7 @@ class Row:
     steps: int  # of the longest run
     scores: dict[int, float]  # by seed
     digits: dict[int, str]  # the scores as they are printed
+    metric: str  # of the scores, if compare.py was told one
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def read_row(results: Path, name: str) -> Row:
             steps=max(int(line["steps"]) for line in lines),
             scores={int(line["seed"]): float(line["score"]) for line in lines},
             digits={int(line["seed"]): line["score"] for line in lines},
+            metric=first.get("metric", ""),
         )
     except ValueError as error:
         fail(f"{name}: {error}")
@@ -304,12 +306,15 @@ def main() -> int:
     signals.release()
     if exit_code or args.dry_run:
         return exit_code
-    by_env, _ = read_runs(runs_dir)
+    by_env, _ = read_runs(runs_dir, row.metric or None)
     first, count = args.start_seed or 0, args.num_seeds or 0
     runs = [run for run in by_env.get(row.env_id, []) if first <= run.seed < first + count]
-    if not runs:
-        fail(f"{runs_dir}: no run has a score")
     ours = {run.seed: run.score_after(row.steps) for run in runs}
+    missing = [seed for seed in range(first, first + count) if np.isnan(ours.get(seed, np.nan))]
+    if missing:
+        listed = ", ".join(map(str, missing))
+        print(f"{args.row}: no score of seed {listed} in {runs_dir}, so no answer", file=sys.stderr)
+        return 1
     again = {seed: score for seed, score in ours.items() if seed in row.scores}
     others = {seed: score for seed, score in ours.items() if seed not in row.scores}
     agrees = not again or tell_again(args.row, row, again)

@@ -931,6 +931,22 @@ def test_stable_baselines3_as_its_user_names_the_runs(tmp_path):
     assert [run.score for run in model_runs] == [means[0].value, means[1].value]
 
 
+@pytest.mark.usefixtures("no_picture")
+def test_the_metric_that_was_named_is_in_the_file_of_scores(tmp_path):
+    """Of one group alone; without one there is no such column."""
+    part = {"start": 0, "episodes": episodes(np.full(3, 7.0)), "last": (100, 9.0)}
+    for seed in (1, 2):
+        make_run(tmp_path / "a", "X-v0", seed, [part])
+        make_run(tmp_path / "b", "X-v0", seed, [part], tag="charts/other")
+    groups = f"A={tmp_path / 'a'}", f"B={tmp_path / 'b'}"
+    answer(tmp_path, *groups, more=("--metric", "B=charts/other"))
+    with open(tmp_path / "out/compare_scores.csv") as file:
+        rows = [(row["group"], row["metric"]) for row in csv.DictReader(file)]
+    assert rows == [("A", "")] * 2 + [("B", "charts/other")] * 2
+    answer(tmp_path, groups[0], groups[0].replace("A=", "B="))
+    assert "metric" not in (tmp_path / "out/compare_scores.csv").read_text()
+
+
 def test_the_last_of_means_is_the_score_and_nine_is_before_ten(tmp_path):
     part = {"start": 0, "episodes": episodes(np.array([1.0, 2.0, 6.0])), "last": (100, 9.0)}
     for tag, score in (("rollout/ep_rew_mean", 6.0), ("rollout/ep_rew", 3.0)):

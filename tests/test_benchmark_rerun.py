@@ -11,6 +11,7 @@ import pytest
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, stops
 from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
+from run_folders import RETURN
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
 from undo import own_ablations
@@ -42,19 +43,24 @@ def publish(folder: Path, scores: list[float], env_id: str = "X-v0", **changed: 
 def run_again(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    scores: list[float],
+    scores: list[float | None],
     *words: str,
     exit_code: int = 0,
+    tag: str = RETURN,
 ) -> subprocess.CompletedProcess[str]:
-    """The program on the row `it/X-v0`; the runner's runs, which are made up, have these scores."""
+    """The program on the row `it/X-v0`; the runner's runs, which are made up, have these scores.
+
+    None is a run that has ended no episode.
+    """
 
     def runner(signals: object, command: list[str]) -> int:
         runs_dir = Path(command[command.index("--runs-dir") + 1])
         first = int(command[command.index("--start-seed") + 1])
         assert int(command[command.index("--num-seeds") + 1]) == len(scores)
         for seed, score in enumerate(scores, first):
-            part = {"start": 0, "episodes": episodes(np.full(3, score)), "last": (100, 9.0)}
-            make_run(runs_dir, "X-v0", seed, [part])
+            played = [] if score is None else episodes(np.full(3, score))
+            part = {"start": 0, "episodes": played, "last": (100, 9.0)}
+            make_run(runs_dir, "X-v0", seed, [part], tag=tag)
         return exit_code
 
     monkeypatch.setattr(rerun.Signals, "run", runner)
@@ -146,6 +152,22 @@ def test_a_run_that_failed_is_no_answer(tmp_path, monkeypatch):
     publish(tmp_path / "out", [1.0, 2.0])
     done = run_again(monkeypatch, tmp_path, [1.0, 2.0], exit_code=130)
     assert done.returncode == 130 and done.stdout == ""
+
+
+@pytest.mark.parametrize(("scores", "missing"), [([1.0, None], "2"), ([None, None], "1, 2")])
+def test_a_run_without_a_score_is_no_answer(scores, missing, tmp_path, monkeypatch):
+    publish(tmp_path / "out", [1.0, 2.0])
+    done = run_again(monkeypatch, tmp_path, scores)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"it/X-v0: no score of seed {missing} in " in done.stderr.splitlines()[-1]
+
+
+def test_the_metric_that_was_published_is_compared(tmp_path, monkeypatch):
+    file = publish(tmp_path / "out", [1.0, 2.0]) / "it_scores.csv"
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"{header},metric", *(f"{row},charts/other" for row in rows)]))
+    done = run_again(monkeypatch, tmp_path, [1.0, 2.0], tag="charts/other")
+    assert done.returncode == 0 and "it/X-v0 agrees: the same scores." in done.stdout
 
 
 @pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
