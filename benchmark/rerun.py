@@ -20,7 +20,8 @@ it is not, the means agree if they differ by at most twice the spread of the pub
 is no test. With other seeds the scores agree if Student's t-test with pooled variance does not tell
 them apart at 5 %: runs of the same program have the same spread. Less than 1 % of the score is no
 difference, for environments in which all runs end alike.
-Exit codes: 0 they agree, 1 they do not or a score is missing, 2 bad input, 130 and 143 when stopped.
+Exit codes: 0 they agree, 1 they do not or a run failed or has no score, 2 bad input, 130 and 143
+when stopped.
 """
 
 import csv

@@ -367,7 +367,7 @@ def test_finished_runs_are_drawn_and_gone_on_with(fake, tmp_path, monkeypatch):
     """Once, when all are finished, in that order; --dry-run only says so."""
     noted = tmp_path / "noted.txt"
     stand_in(tmp_path / "bin", "uv", f'echo "uv $@" >> {noted}', monkeypatch)
-    monkeypatch.setattr(load_program("run.py"), "python_that_draws", lambda _: ["uv", "run"])
+    monkeypatch.setattr(load_program("run.py"), "python_that_draws", lambda: ["uv", "run"])
     then = f"echo {{env_id}} {{runs_dir}} >> {noted}"
     flags = ("--num-seeds", "1", "--plot", str(tmp_path / "out"), "--then", then)
     dry = fake.run("--env-ids", "A-v0", "ns/B-v0", *flags, "--dry-run")
