@@ -495,13 +495,13 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             break
     envs.close()
     if WORLD_SIZE > 1:
-        dist.barrier()  # who left earlier, stopped, would make torchrun end one that still saves
         until_evaluated: Any = dist.new_group(backend="gloo", timeout=timedelta(days=1))
     if RANK == 0 and not run.exit_code:
         videos = run.start_evaluation()
         run.finish(evaluate(agent, args, videos) if args.eval_episodes else {})
     if WORLD_SIZE > 1:
-        # A machine whose processes have ended would take all of torchrun down after five minutes.
+        # Who left earlier would make torchrun end one that still saves; and torchrun itself fails
+        # if those of another machine end five minutes before the one that evaluates.
         dist.barrier(until_evaluated)
         dist.destroy_process_group()
     return run.exit_code
