@@ -357,7 +357,8 @@ def gradient_step(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
+    # The step that Adam would take with a learning rate of 1.
+    direction, moments = optimizer.update(gradient, learner["moments"])
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 
@@ -367,8 +368,8 @@ def update_ppo(
     learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
-    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled. 0 says
-    # so; with True JAX leaves a loop of one minibatch as it is.
+    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled, which
+    # is what 0 means. (True would leave a loop that has a single turn.)
     unroll = 0 if jax.default_backend() == "cpu" else 1
 
     def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:

@@ -478,7 +478,8 @@ def gradient_step(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The learner after a minibatch (the agent and Adam's moments), and statistics."""
     gradient, stats = backward(learner["agent"], batch, mb_inds, args)
-    direction, moments = optimizer.update(gradient, learner["moments"])  # Adam's, of rate 1
+    # The step that Adam would take with a learning rate of 1.
+    direction, moments = optimizer.update(gradient, learner["moments"])
     agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
     return {"agent": agent, "moments": moments}, stats
 

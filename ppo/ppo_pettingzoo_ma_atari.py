@@ -908,7 +908,7 @@ class Film(gym.wrappers.RecordVideo):
 
     def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
         with suppress(OSError):
-            os.rmdir(video_folder)  # empty: AsyncVectorEnv has made an environment just to see it
+            os.rmdir(video_folder)  # empty: left by the environment that AsyncVectorEnv tries
         super().__init__(env, video_folder, episode_trigger)
 
     def step(self, action: Any) -> Any:
