@@ -158,7 +158,7 @@ class Agent(nn.Module):
         self.critic = mlp(obs_size, 1, std=1.0)  # [core-13] separate MLPs for policy and value
         shape = envs.single_action_space.shape
         self.actor = mlp(obs_size, int(np.prod(shape)), std=0.01)  # [continuous-4] separate MLPs
-        self.actor_logstd = nn.Parameter(torch.zeros(shape))  # [continuous-2] state-independent std
+        self.actor_logstd = nn.Parameter(torch.zeros(shape))  # [continuous-2] state-independent
         stats = torch.tensor([[0.0], [0.0], [1.0]])  # count, mean, std; part of every checkpoint
         self.obs_stats = nn.Buffer(stats.repeat(1, obs_size))
         self.return_stats = nn.Buffer(stats)
