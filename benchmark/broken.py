@@ -257,8 +257,7 @@ def draw_metric(axes: plt.Axes, metric: str, by_label: dict[str, dict[str, np.nd
     axes.set_title(metric.partition("/")[2], loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
+    plot.light_grid(axes)
 
 
 def draw(fault: Fault, curves: Curves, path: Path) -> None:

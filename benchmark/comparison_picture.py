@@ -5,7 +5,7 @@ Part of compare.py.
 
 import textwrap
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import plot
@@ -15,13 +15,6 @@ from plot import plt
 PROFILE_POINTS = 61
 MIDDLES = 5  # a score so many widths of the middle half of all scores above that half is an outlier
 COLORS = [plot.BLUE, *plot.BESIDE_COLORS, plot.RED, plot.GREY]
-
-
-def style(axes: plt.Axes, grid: Literal["x", "both"]) -> None:
-    """Lines of the axes; grid: the axes across which there are lines."""
-    axes.grid(axis=grid, color="#e5e7eb", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_estimate(axes: plt.Axes, y: float, estimate: Estimate, color: str) -> None:
@@ -90,7 +83,7 @@ def draw_differences(
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel(f"difference to {baseline},\n{name_of_unit}")
     axes.set_title("Runs, difference, 95 % interval", loc="left", fontweight="bold")
-    style(axes, "x")
+    plot.light_grid(axes, "x")
 
 
 def profile_grid(scores: np.ndarray) -> np.ndarray:
@@ -124,7 +117,7 @@ def draw_profiles(axes: plt.Axes, scores: Scores, colors: dict[str, str]) -> Non
     axes.set_xlabel(f"normalized score{outside}")
     axes.set_ylabel("% of runs above it")
     axes.set_title("Performance profile", loc="left", fontweight="bold")
-    style(axes, "both")
+    plot.light_grid(axes)
 
 
 def draw_measures(grid: np.ndarray, results: Results, colors: dict[str, str]) -> None:
@@ -140,7 +133,7 @@ def draw_measures(grid: np.ndarray, results: Results, colors: dict[str, str]) ->
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
         axes.xaxis.set_major_locator(plot.MaxNLocator(4))
         axes.margins(x=0.15)
-        style(axes, "x")
+        plot.light_grid(axes, "x")
     grid[2].axvline(0.5, color="#374151", linewidth=1)
     grid[2].set_xlim(-0.03, 1.03)
 

@@ -28,7 +28,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 
@@ -243,6 +243,13 @@ def nearest(scores: list[PublishedScore], steps: float) -> list[PublishedScore]:
 # ------ the picture ------
 
 
+def light_grid(axes: plt.Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Pale lines behind the data, across one axis or both; no frame above and at the right."""
+    axes.grid(axis=axis, color="#e5e7eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def show_heights(axes: plt.Axes, lowest: float, highest: float) -> None:
     """Limits of the y axis around what must be seen; wide bands of few seeds may leave them."""
     margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
@@ -315,9 +322,7 @@ class Panel:
         self.axes.set_xlabel(LABELS[self.over])
         self.axes.xaxis.set_major_locator(MaxNLocator(5))
         self.axes.yaxis.set_major_locator(MaxNLocator(6))
-        self.axes.grid(color="#e5e7eb", linewidth=0.7)
-        self.axes.set_axisbelow(True)
-        self.axes.spines[["top", "right"]].set_visible(False)
+        light_grid(self.axes)
 
 
 def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> None:

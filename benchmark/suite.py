@@ -224,9 +224,7 @@ def draw(results: plot.Results, curve: MeanCurve, path: Path) -> None:
     draw_mean(left, curve, found)
     draw_standings(right, found)
     for axes in (left, right):
-        axes.grid(color="#e5e7eb", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        plot.light_grid(axes)
     plot.add_legend(figure, legend_entries(results, curve, found), columns=3)
     plot.save(figure, path)
 

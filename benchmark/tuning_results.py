@@ -194,9 +194,7 @@ def write_trials(search: Search, path: Path) -> None:
 def tidy(axes: plot.plt.Axes, title: str) -> None:
     """What all panels have."""
     axes.set_title(title, fontweight="bold")
-    axes.grid(color="#e5e7eb", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    plot.light_grid(axes)
 
 
 def draw_history(axes: plot.plt.Axes, search: Search) -> None:

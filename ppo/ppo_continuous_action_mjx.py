@@ -509,7 +509,7 @@ def update_ppo(
     begin = (learner, jnp.array(False))
     epochs = jnp.arange(args.update_epochs)
     (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
-    means = {name: (x.mean(1) * counts).sum() / counts.sum() for name, x in stats.items()}
+    means = {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
     return learner, means
 
 

@@ -449,6 +449,23 @@ def test_target_kl_ends_the_update(script: ModuleType, watched: None, tmp_path: 
         assert run.scalars()["losses/approx_kl"][0][1] == pytest.approx(0.5)
 
 
+def test_an_epoch_that_is_thrown_away_is_in_no_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its statistics are no numbers."""
+    script = SCRIPTS[1]
+
+    def backward(agent: dict, *_: Any) -> tuple[dict, dict]:
+        loss = jnp.where(agent["weight"] == 0, 3.0, jnp.nan)  # the second epoch's is not a number
+        return {"weight": jnp.ones(())}, {"losses/approx_kl": jnp.ones(()), "loss": loss}
+
+    monkeypatch.setattr(script, "backward", backward)
+    args = script.Args(num_minibatches=1, update_epochs=3, target_kl=0.5)
+    optimizer = optax.scale_by_adam()
+    learner: dict[str, Any] = {"agent": {"weight": jnp.zeros(())}}
+    learner["moments"] = optimizer.init(learner["agent"])
+    learned, means = script.update_ppo(learner, {}, jax.random.key(0), 0.1, optimizer, args)
+    assert learned["agent"]["weight"] == pytest.approx(-0.1, 1e-4) and means["loss"] == 3
+
+
 @pytest.mark.slow("JAX compiles")
 @both
 def test_learning_rate_is_annealed_as_in_torch(script: ModuleType, watched: None, tmp_path: Path):
