@@ -49,8 +49,15 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time."""
-    return (os.cpu_count() or 1) + 1
+    """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time.
+
+    xdist's own variable comes first.
+    """
+    if given := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return int(given)
+    has_affinity = hasattr(os, "sched_getaffinity")  # on Linux: the CPUs that this process may use
+    cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return cpus + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

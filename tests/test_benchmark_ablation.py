@@ -199,14 +199,17 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
-def test_the_shell_script_trains_both_scripts(shell):
-    done = shell("--num-seeds", "1", "--dry-run")
+def test_the_shell_script_trains_both_scripts(shell, tmp_path):
+    done = shell("--num-seeds", "1", "--dry-run", "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     runs = [line for line in done.stdout.splitlines() if "--env-id " in line]
     assert len(runs) == 3 * (15 + 13)  # the script as it is, and without each detail
     lander = [line for line in runs if "--env-id LunarLander-v3" in line]
     assert len(lander) == 15 and all("--gamma 0.999" in line for line in lander)
-    assert done.stdout.count("ablation_plot.py --runs-dir runs/benchmark/ablation/") == 2
+    assert done.stdout.count(f"ablation_plot.py --runs-dir {tmp_path}/runs ") == 2
+    text = (ROOT / "benchmark" / "ablation.sh").read_text()
+    folders = re.findall(r"--runs-dir (\S+)", text)
+    assert len(folders) == len(set(folders)) == 2
 
 
 def test_its_example_of_some_details_writes_elsewhere():
@@ -215,8 +218,9 @@ def test_its_example_of_some_details_writes_elsewhere():
     assert partial and all(line.endswith(" --plot results") for line in partial)
 
 
-def test_flags_of_the_shell_script_go_to_the_runner(shell):
+def test_flags_of_the_shell_script_go_to_the_runner(shell, tmp_path):
     flags = ("--env-ids", "Acrobot-v1", "--num-seeds", "2", "--details", "core-3", "--dry-run")
+    flags += ("--runs-dir", str(tmp_path / "runs"))
     runs = shell("ppo", *flags).stdout.splitlines()[:-1]
     assert len(runs) == 2 * 2 and all("--env-id Acrobot-v1" in line for line in runs)
     assert (

@@ -263,9 +263,9 @@ def test_an_unknown_row_is_answered_with_the_nearest(tmp_path):
     assert line.endswith("all are in its *_scores.csv, where the column script is filled in")
 
 
-def test_a_row_in_a_folder_of_the_results_can_be_run(capfd):
+def test_a_row_in_a_folder_of_the_results_can_be_run(tmp_path, capfd):
     words = ["presets/ppo/LunarLander-v3", "--python", "python3", "--dry-run"]
-    done = run_program("rerun.py", *words)
+    done = run_program("rerun.py", *words, "--runs-dir", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "--no-clip-vloss --env-id LunarLander-v3 --seed 1" in capfd.readouterr().out
 

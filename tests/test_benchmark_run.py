@@ -144,13 +144,13 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
 
 
 def test_a_run_whose_time_is_over_saves_or_is_killed_and_goes_on_later(fake, monkeypatch):
-    monkeypatch.setattr(load_program("run.py"), "GRACE", 0.3)
+    monkeypatch.setattr(load_program("run.py"), "GRACE", 2.0)
     flags = ("--env-ids", "Slow-v0", "Deaf-v0", "A-v0", "--num-seeds", "1", "--workers", "3")
-    ended = fake.run(*flags, "--minutes", "0.05")
+    ended = fake.run(*flags, "--minutes", "0.1")
     assert ended.returncode == 1
     assert "1 done, 0 skipped, 2 failed" in ended.stdout
     for env_id in ("Slow-v0", "Deaf-v0"):
-        assert f"FAILED   {env_id} seed 1: stopped after 0.05 minutes; " in ended.stderr
+        assert f"FAILED   {env_id} seed 1: stopped after 0.1 minutes; " in ended.stderr
     (slow,) = [folder for folder in fake.run_folders() if folder.name.startswith("Slow")]
     assert stops(slow) == "1", "told once, to save"
     again = fake.run(*flags)
@@ -247,7 +247,12 @@ def test_a_run_that_a_killed_runner_has_left_is_waited_for(fake, tmp_path):
     fake.wait_until_running(1)
     process.kill()
     finish(process)
-    letting_go = threading.Timer(1.5, fake.let_go)
+
+    def let_go_after_the_other() -> None:
+        wait_until(lambda: list(fake.runs_dir.glob("A-v0__*/agent.pt")))
+        fake.let_go()
+
+    letting_go = threading.Thread(target=let_go_after_the_other)
     letting_go.start()
     again = fake.run(*flags)
     letting_go.join()
@@ -280,7 +285,12 @@ def test_runners_with_other_names_share_a_folder(fake):
     command = f"{sys.executable} {fake.path} --exp-name=mine"
     process = fake.start("--env-ids", "Slow-v0", "--num-seeds", "1")
     fake.wait_until_running(1)
-    letting_go = threading.Timer(1.5, fake.let_go)
+
+    def let_go_of_both() -> None:
+        fake.wait_until_running(2)
+        fake.let_go()
+
+    letting_go = threading.Thread(target=let_go_of_both)
     letting_go.start()
     other = fake.run("--env-ids", "Slow-v0", "--num-seeds", "1", command=command)
     letting_go.join()

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,11 +37,13 @@ def edited(source: str, edits: dict[str, str]) -> str:
     return source
 
 
-def compare(clone: Path, peer: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program, as its processes have to find it, on a clone whose ppo.py is this text."""
+def compare(
+    clone: Path, peer: str, *flags: str, name: str = "ppo.py"
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program, as its processes have to find it, on a clone whose script is this text."""
     (clone / "cleanrl").mkdir()
-    (clone / "cleanrl/ppo.py").write_text(peer)
-    command = [sys.executable, BENCHMARK / "same_numbers.py", "ppo.py", "--cleanrl", clone, *flags]
+    (clone / "cleanrl" / name).write_text(peer)
+    command = [sys.executable, BENCHMARK / "same_numbers.py", name, "--cleanrl", clone, *flags]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -51,6 +54,38 @@ def test_another_way_to_draw_is_no_difference(tmp_path):
     _header, *rows, verdict = done.stdout.splitlines()
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
     assert verdict == "ppo.py, 9,476 weights: the same numbers for 3 of 3 iterations"
+
+
+def test_continuous_actions_are_compared_too(tmp_path):
+    """Drawn by the distribution's own method, as CleanRL draws them."""
+    name = "ppo_continuous_action.py"
+    peer = same_numbers.comparable((PPO / name).read_text(), name, undo=True)
+    ours = "mean + self.actor_logstd.exp() * torch.randn_like(mean)"
+    theirs = "torch.distributions.Normal(mean, self.actor_logstd.exp()).sample()"
+    peer = edited(peer, {ours: theirs})
+    done = compare(tmp_path, peer, "--iterations", "2", "--env-id", "Pendulum-v1", name=name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(": the same numbers for 2 of 2 iterations")
+
+
+def test_envpool_looks_as_it_did_to_gym():
+    """A reset without options, four results of a step; an end of either kind is one."""
+    obs, rewards = np.zeros((2, 4)), np.array([1.0, 2.0, 3.0])
+    ends = np.array([True, False, False]), np.array([False, True, False])
+    envs = SimpleNamespace(
+        single_action_space=3,
+        single_observation_space=4,
+        args=SimpleNamespace(seed=7),
+        reset=lambda seed: (obs + seed, {}),
+        step=lambda actions: (obs, rewards, *ends, {}),
+    )
+    old = same_numbers.OldWrapper(same_numbers.OldVector(envs))
+    assert (old.action_space, old.observation_space) == (3, 4)
+    assert (old.reset() == 7).all()
+    seen, paid, done, infos = old.step(np.zeros(3))
+    assert seen is obs and paid is rewards and done.tolist() == [True, True, False]
+    assert infos["reward"] is rewards
+    assert not infos["terminated"].any() and infos["lives"].all(), "nobody has ended a game"
 
 
 def test_weights_come_in_one_order(monkeypatch):

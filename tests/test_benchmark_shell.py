@@ -99,11 +99,11 @@ def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
         assert any(line.startswith(flags) for line in lines)
 
 
-def test_each_game_of_self_play_gets_its_league(handed_over):
+def test_each_game_of_self_play_gets_its_league(handed_over, tmp_path):
     words = handed_over("ppo_pettingzoo_ma_atari.sh", "--env-ids", "pong_v3", "--dry-run")[1:]
-    listed = run_program("run.py", *words).stdout.splitlines()
+    folder = str(tmp_path / "runs")
+    listed = run_program("run.py", *words, "--runs-dir", folder).stdout.splitlines()
     (league,) = (line.split() for line in listed if "league" in line)
-    folder = "runs/benchmark/ppo_pettingzoo_ma_atari"
     assert league[:4] == ["uv", "run", "ppo/league.py", f"{folder}/pong_v3__*"]
     assert league[4:] == ["--checkpoints", "5", "--out", f"{folder}/league_pong_v3"]
 

@@ -251,6 +251,40 @@ time.sleep(60)
     wait_until(lambda: pid not in parents())
 
 
+def printer(name: str, rates: list[int], folder: Path) -> Any:
+    """A contender that prints a rate, in each round the next one."""
+    (folder / name).write_text("\n".join(map(str, rates)))
+    program = f"""
+import pathlib
+file = pathlib.Path("{folder / name}")
+rate, *others = file.read_text().split()
+file.write_text(" ".join(others))
+print("SPS:", rate)
+"""
+    return speed.Contender(name, [sys.executable, "-c", program], r"SPS: (\d+)")
+
+
+def test_a_comparison_of_speeds_from_the_first_round_to_the_files(tmp_path, monkeypatch):
+    ours, theirs = printer("ours", [300, 100], tmp_path), printer("theirs", [100, 100], tmp_path)
+    monkeypatch.setattr(speed, "contenders", lambda _: [ours, theirs])
+    monkeypatch.setattr(speed, "our_contenders", lambda _: [ours])
+    done = run_program("speed.py", "--rounds", "2", "--out", str(tmp_path / "x.md"))
+    assert done.returncode == 0, done.stderr
+    rounds = re.findall(r"^round (\d) of 2: (\w+) +(\d+) steps/s", done.stdout, re.MULTILINE)
+    assert rounds == [
+        ("1", "ours", "300"),
+        ("1", "theirs", "100"),
+        ("2", "ours", "100"),
+        ("2", "theirs", "100"),
+    ]
+    written = (tmp_path / "x.md").read_text()
+    shown = done.stdout.split("\n\n")[-1].strip()
+    assert written.startswith(f"{shown}\n\n") and "Command: `uv run benchmark/speed.py" in written
+    cells = speed.read_summary(tmp_path / "x.csv")
+    assert speed.table(cells) == shown
+    assert cells["ours"][speed.SPEED] == (200, 100, 300)
+
+
 # ------ until a score ------
 class Episodes:
     """An event file that grows: an episode a second, of 10 environment steps each."""
@@ -354,6 +388,25 @@ def test_a_run_that_ends_without_its_score(tmp_path):
         speed.race(racer("exit(3)"), str(tmp_path), speed.Args(until=7.5), 2)
 
 
+def test_a_race_from_the_first_seed_to_the_files(tmp_path, monkeypatch):
+    program = RACE.replace("SECONDS", "0").replace('["--seed", "2"]', '["--seed", "1"]')
+    slow = f"import time; time.sleep(2)\n{program}"
+    listed = [racer(program), dataclasses.replace(racer(slow), name="y")]
+    monkeypatch.setattr(speed, "contenders", lambda _: listed)
+    monkeypatch.setattr(speed, "our_contenders", lambda _: listed[:1])
+    flags = ("--until", "7", "--rounds", "1", "--out", str(tmp_path / "x.md"))
+    done = run_program("speed.py", *flags)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^seed 1 of 1: (\w)", done.stdout, re.MULTILINE) == ["x", "y"]
+    table = (tmp_path / "x.md").read_text().partition("\n\n")[0]
+    assert table == done.stdout.split("\n\n")[-1].strip()
+    header, first, second = (tmp_path / "x.csv").read_text().splitlines()
+    assert header == "task,score,contender,seed,seconds,processor,steps,reached"
+    seconds = [float(line.split(",")[4]) for line in (first, second)]
+    assert seconds[1] > seconds[0] + 1
+    assert [line.split(",")[-2:] for line in (first, second)] == [["99", "True"]] * 2
+
+
 def test_nobody_looks_any_more_when_a_command_has_ended():
     """The caller looks once more itself, by the same watch."""
     looks = []
@@ -368,22 +421,26 @@ def test_nobody_looks_any_more_when_a_command_has_ended():
     assert looks == ["begun", "ended"]
 
 
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, and Linux")
+
+
+@needs_two_cores
 def test_at_once_each_has_cores_of_its_own(capsys):
-    cores = sorted(os.sched_getaffinity(0))
+    cores = CORES[:2]
     program = RACE.replace("SECONDS", "60").replace('"--seed", "2"', '"--seed", "1"')
     program = f"import os; assert os.sched_getaffinity(0) == {{CORE}}\n{program}"
     listed = [racer(program.replace("CORE", str(core))) for core in cores]
     args = speed.Args(until=7.0, rounds=1)
     assert all(one.reached for one in speed.race_at_once(listed, args, 1))
     assert capsys.readouterr().out.count("seed 1 of 1: x ") == len(cores)
-    assert sorted(os.sched_getaffinity(0)) == cores, "for what comes later all are there again"
+    assert sorted(os.sched_getaffinity(0)) == CORES, "for what comes later all are there again"
 
 
+@needs_two_cores
 def test_at_once_the_others_end_with_one_that_fails(capsys):
     started = time.monotonic()
-    waits = "import time; time.sleep(60)"
-    programs = [waits] * len(os.sched_getaffinity(0))
-    programs[-1] = "print('why'); exit(3)"
+    programs = ["import time; time.sleep(60)", "print('why'); exit(3)"]
     with pytest.raises(SystemExit) as ended:
         speed.race_at_once([racer(one) for one in programs], speed.Args(until=7.0), 1)
     assert ended.value.code == 1 and capsys.readouterr().err == "why\n\nx failed, exit code 3\n"

@@ -233,6 +233,31 @@ def test_scores_that_are_all_alike_have_no_interval():
     assert math.isnan(intervals.welch(alike[:1], alike).low)
 
 
+def test_the_flag_that_makes_the_difference_is_the_important_one():
+    """Of two flags only one changes the score; too few trials or one flag say nothing."""
+    space = {name: FloatDistribution(0, 1) for name in ("gamma", "ent-coef")}
+    study = optuna.create_study(direction="maximize")
+    rng = np.random.default_rng(0)
+
+    def completed() -> list[Any]:
+        return study.get_trials(states=[TrialState.COMPLETE])
+
+    search = SimpleNamespace(study=study, space=space, completed=completed)
+    for number in range(30):
+        assert number >= 10 or tuning_results.importances(search) == {}
+        params = {name: float(rng.random()) for name in space}
+        value = 3 * params["gamma"]
+        trial = optuna.trial.create_trial(params=params, distributions=space, value=value)
+        study.add_trial(trial)
+    found = tuning_results.importances(search)
+    assert sum(found.values()) == pytest.approx(1) and found["gamma"] > 0.8
+    _, axes = plot.plt.subplots()
+    tuning_results.draw_importances(axes, found)
+    assert [bar.get_width() for bar in axes.patches] == [found["ent-coef"], found["gamma"]]
+    search.space = {"gamma": space["gamma"]}
+    assert tuning_results.importances(search) == {}
+
+
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [

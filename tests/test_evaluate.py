@@ -20,6 +20,7 @@ from helpers.command_line import (
     SCRIPT,
     CommandRun,
     checkpoint,
+    contents,
     finished_run,
     interrupted_run,
     run_command,
@@ -50,12 +51,12 @@ def copied(tmp_path: Path) -> Path:
 
 
 def test_finished_run_is_played_and_left_as_it_is(copied: Path, tmp_path: Path) -> None:
-    before = sorted(copied.rglob("*"))
+    before = contents(copied)
     returns, summary = evaluate(copied, "--episodes", 4, cwd=tmp_path)
     assert len(returns) == 4
     assert "CartPole-v1 after 2,048 steps" in summary
     assert f"return {fmean(returns):.1f} ± " in summary
-    assert sorted(copied.rglob("*")) == before
+    assert contents(copied) == before
 
 
 def test_the_same_seed_plays_the_same_episodes(copied: Path, tmp_path: Path) -> None:

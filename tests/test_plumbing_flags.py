@@ -213,12 +213,22 @@ def test_threads_by_default_are_one_or_the_share_of_a_run(name, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     source = COLLECTION.source(name)
     names = {"os": os, "torch": torch} | constants(source, names={"os": os})
-    threads = [fields(source).get(f"{of}_threads") for of in ("torch", "env")]
-    for node in filter(None, threads):
-        assert node.value is not None
-        value = eval(ast.unparse(node.value), names)
-        kinds = {name in SMALL: 1, "multigpu" in name: 6, "jax" in name: 12}
-        assert value == kinds.get(True, 5)
+    if name in SMALL:
+        wanted = 1
+    elif "multigpu" in name:
+        wanted = 6
+    elif "jax" in name:
+        wanted = 12
+    else:
+        wanted = 5
+    flags = fields(source)
+    of_torch, of_envs = flags.get("torch_threads"), flags.get("env_threads")
+    assert (of_torch is not None) == ("import torch" in source)
+    assert (of_envs is not None) == ("envpool" in name or "procgen" in name)
+    for node in (of_torch, of_envs):
+        if node is not None:
+            assert node.value is not None
+            assert eval(ast.unparse(node.value), names) == wanted
 
 
 def test_what_torch_counts_heeds_the_environment():

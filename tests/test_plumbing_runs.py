@@ -215,7 +215,13 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(flags: tuple[str, ...], tmp_p
     args = ("--total-timesteps", 512, "--eval-episodes", 1_000_000, "--runs-dir", "runs")
     process = start_command(*args, *flags, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
-    wait_until(lambda: checkpoint(folder)["global_step"] == 512)
+    assert process.stdout is not None
+    line = ""
+    while not line.startswith("evaluation ("):
+        line = process.stdout.readline()
+        assert line, "no evaluation"
+    # While a worker is made, Ctrl-C is ignored, so that the worker ignores it, too.
+    wait_until(lambda: len(children(process.pid)) == len(flags))
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     returncode, _, stderr = finish(process, 10)
@@ -332,8 +338,9 @@ def test_full_disk_that_the_events_meet_first_ends_the_run_with_a_line(tmp_path:
     process = start_command(*ENDLESS, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
     (events,) = folder.glob("events*")
-    events.unlink()
-    events.symlink_to("/dev/full")
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    full.replace(events)  # in one step: TensorBoard would make a file that is missing anew
     assert process.wait(60) == 1
     told = f"the disk is full; when there is space, --resume runs/{folder.name} goes on\n"
     assert process.stderr is not None

@@ -1,6 +1,7 @@
 """Weights & Biases in offline mode, TensorBoard, and films."""
 
 import json
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.command_line import CommandRun, checkpoint, curve, events, train_command
+from helpers.command_line import (
+    CommandRun,
+    checkpoint,
+    curve,
+    events,
+    resume_command,
+    train_command,
+)
 from helpers.in_process import load_script, train
 from moviepy import VideoFileClip
 from wandb.proto.wandb_internal_pb2 import Record
@@ -38,6 +46,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     return train_command(
         *("--track", "--capture-video", "--video-every", 8, "--wandb-project-name", "a-project"),
         *("--total-timesteps", 2048, "--eval-episodes", 2),
+        *("--wandb-entity", "a-team"),
         *("--exp-name", "a:name"),  # W&B wants no colons, which --env-id module:Env-v0 has, too
         cwd=tmp_path_factory.mktemp("tracked"),
         WANDB_MODE="offline",
@@ -61,6 +70,7 @@ def logged(wandb_folder: Path) -> dict[str, list[Any]]:
         row |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
         if record.HasField("run"):
             row |= {"project": record.run.project, "name": record.run.display_name}
+            row |= {"entity": record.run.entity, "id": record.run.run_id}
         for key, value in row.items():
             values.setdefault(key, []).append(value)
             values.setdefault(f"step of {key}", []).append(row.get("global_step"))
@@ -71,9 +81,21 @@ def test_offline_run_has_name_and_configuration(
     tracked: CommandRun, logged: dict[str, list[Any]]
 ) -> None:
     assert logged["project"] == ["a-project"]
-    assert logged["name"] == [tracked.folder.name]
+    assert logged["entity"] == ["a-team"]
+    assert logged["name"] == logged["id"] == [tracked.folder.name]
     args = checkpoint(tracked.folder)["args"]
     assert {name: logged[name][-1] for name in args} == args
+
+
+def test_a_resumed_run_goes_on_in_the_same_one(tracked: CommandRun, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tracked.folder, tmp_path / "runs" / tracked.folder.name))
+    flags = ("--total-timesteps", 2560, "--eval-episodes", 0)
+    resume_command(folder, *flags, cwd=tmp_path, WANDB_MODE="offline")
+    (file,) = tmp_path.rglob("*.wandb")
+    started = [record.run for record in records(file) if record.HasField("run")]
+    assert {(run.run_id, run.entity, run.project) for run in started} == {
+        (folder.name, "a-team", "a-project")
+    }
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_torchrun(tmp_path: Path):
     folder = command_line.the_folder(tmp_path / "runs")
     saved = command_line.checkpoint(folder, "agent.pt")
     assert saved["global_step"] == 128 and saved["iteration"] == 2
-    half = max((os.cpu_count() or 1) // 2, 1)
+    half = max(len(os.sched_getaffinity(0)) // 2, 1)
     assert saved["args"]["env_threads"] == saved["args"]["torch_threads"] == half
 
 

@@ -168,7 +168,7 @@ def test_update_equals_stable_baselines3(flags: dict[str, Any], value_moved: str
     assert stats["losses/entropy"].item() == pytest.approx(-log["train/entropy_loss"], rel=1e-4)
 
 
-def test_first_ratio_is_1(batches: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     ratios = record_ratios(script, monkeypatch)
     train(script, tmp_path, **(WALK | {"learning_rate": 0.01}))
     assert len(ratios) == 6 * 2 * 3
@@ -196,7 +196,7 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
     batches: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """The log-probabilities of the update are those of a mean moved by at most rpo_alpha."""
-    moved, ppo_loss = [], script.ppo_loss
+    moved: list[Tensor] = []
     evaluate = script.Agent.get_logprob_entropy_value
 
     def spy(self: Any, x: Tensor, action: Tensor) -> Any:
@@ -216,7 +216,6 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
     # Seen one by one: uniform between -alpha and alpha.
     batch, args = batches[-1]["batch"], script.Args(rpo_alpha=0.5)
     noise = []
-    monkeypatch.setattr(script, "ppo_loss", lambda *a: (noise.append(1), ppo_loss(*a))[1])
     agent = make_agent(gym.spaces.Box(-1, 1, (2,)))
     agent.obs_stats = torch.nn.Buffer(torch.tensor([[0.0] * 5, [0.0] * 5, [1.0] * 5]))
     batch["obs"] = torch.zeros(48, 5)
@@ -224,7 +223,7 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
         moved.clear()
         script.backward(agent, batch, torch.arange(48), args)
         noise.append(moved[0] - batch["actions"])
-    z = torch.stack([n for n in noise if not isinstance(n, int)])
+    z = torch.stack(noise)
     assert z.abs().max() <= 0.5 and z.abs().max() > 0.499
     assert z.var().item() == pytest.approx(1 / 12, rel=0.05)
     assert abs(z.mean().item()) < 0.01
@@ -331,12 +330,23 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
     assert far.tolist() == [[10.0, -10.0, 0.0]]  # the third has always been 3
 
 
-def test_statistics_survive_resume_and_are_frozen_in_evaluation(tmp_path: Path):
+def test_an_evaluation_changes_nothing_in_the_agent(tmp_path: Path):
+    """The statistics of observations least of all."""
+    agent = train(script, tmp_path, **WALK).agent()
+    before = {name: array.clone() for name, array in agent.state_dict().items()}
+    args = script.Args(env_id=WALK["env_id"], eval_episodes=3)
+    assert len(script.evaluate(agent, args, tmp_path)["episodic_return"]) == 3
+    assert before["obs_stats"][0, 0] > 0
+    for name, array in agent.state_dict().items():
+        assert torch.equal(array, before[name]), name
+
+
+def test_statistics_survive_resume(tmp_path: Path):
     flags = ["--num-envs", 2, "--num-steps", 32, "--num-minibatches", 4, "--update-epochs", 1]
     flags += ["--env-id", "continuous:Walk-v0", "--eval-episodes", 3]
     first = command_line.train_command(*flags, "--total-timesteps", 640, cwd=tmp_path, script=FILE)
     before = command_line.checkpoint(first.folder)["agent"]
-    assert before["obs_stats"][0, 0] > 400  # rows of the training alone, not of the evaluation
+    assert before["obs_stats"][0, 0] > 400
     assert before["obs_stats"][0, 0] == before["return_stats"][0, 0] < 640
     agent_file = command_line.checkpoint(first.folder, "agent.pt")["agent"]
     assert torch.equal(agent_file["obs_stats"], before["obs_stats"])
@@ -350,13 +360,6 @@ def test_statistics_survive_resume_and_are_frozen_in_evaluation(tmp_path: Path):
     # Merged, not begun anew: the mean has moved by the new rows' share at most.
     drift = (after["obs_stats"][1] - before["obs_stats"][1]).abs() / before["obs_stats"][2]
     assert drift[:2].max() < 0.5
-    played = command_line.run_command(
-        first.folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
-    )
-    assert played.returncode == 0, played.stderr
-    assert torch.equal(
-        command_line.checkpoint(first.folder)["agent"]["obs_stats"], after["obs_stats"]
-    )
 
 
 # ------ environments ------

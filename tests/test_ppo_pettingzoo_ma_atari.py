@@ -336,7 +336,7 @@ def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
     flags = ["--num-envs", 4, "--num-steps", 16, "--total-timesteps", 64, "--keep-checkpoints"]
     uv_run(FILE.name, "--env-id", "space_invaders_v2", *flags, "--eval-episodes", 2)
     folder = command_line.the_folder(tmp_path / "runs")
-    assert "2 of 2" not in uv_run("league.py", folder, "--max-steps", 50)
+    assert "1 of 1: " in uv_run("league.py", folder, "--max-steps", 50)
     assert (folder / "league.png").exists()
 
 

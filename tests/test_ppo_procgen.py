@@ -323,7 +323,7 @@ def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
         assert f": {name} {x.mean():.1f} ± {x.std():.1f} over 2 episodes\n" in played
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2  # of both sets of levels
     stats = command_line.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
-    assert stats[0, 0] == 128  # of the training, resumed and not; not of the evaluations
+    assert stats[0, 0] == 128  # of the training, resumed and not
 
 
 def refused(message: str, capsys: pytest.CaptureFixture[str], **flags: Any) -> None:

@@ -78,6 +78,31 @@ def test_scripts_of_a_framework_have_one_plumbing():
     assert [len(found) for found in blocks.values()] == [1, 1], [*blocks["torch"].values()]
 
 
+# What the tests of ppo.py's command line say of these holds for the scripts in JAX, too.
+SHARED_WITH_JAX = {"refuse", "say", "video_folder", "what_is_learned", "unfinished_run", "lock"}
+SHARED_WITH_JAX |= {"version_of", "warn_if_edited", "start_wandb", "report_thread"}
+SHARED_WITH_JAX |= {"Run.on_signal", "Run.start_evaluation", "Run.upload_films"}
+SHARED_WITH_JAX |= {"ProgressLines.status_printer"}
+
+
+def functions(name: str) -> dict[str, str]:
+    """The text of each function of a script's plumbing, methods as Class.method."""
+    text = plumbing(name)
+    found = {}
+    for node in ast.parse(text).body:
+        for part in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(part, ast.FunctionDef):
+                owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+                found[owner + part.name] = ast.get_source_segment(text, part) or ""
+    return found
+
+
+def test_what_jax_does_not_change_of_the_plumbing_is_torchs():
+    torch, jax = functions("ppo.py"), functions("ppo_atari_envpool_xla_jax.py")
+    same = {name for name in torch.keys() & jax.keys() if torch[name] == jax[name]}
+    assert same == SHARED_WITH_JAX
+
+
 @pytest.mark.parametrize("name", ["ppo.py", "ppo_atari_envpool_xla_jax.py"])
 def test_plumbing_keeps_its_style(name: str):
     """docs/contributing.md has the rules: what nobody came to read has to be easy to read."""

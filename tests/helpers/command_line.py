@@ -159,6 +159,11 @@ def children(pid: int) -> set[int]:
     return {child for child, parent in parents().items() if parent == pid}
 
 
+def contents(folder: Path) -> dict[Path, bytes | None]:
+    """Every file below a folder with what is in it, and every folder."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     """A checkpoint, read without executing anything inside it."""
     return torch.load(folder / name, map_location="cpu", weights_only=True)

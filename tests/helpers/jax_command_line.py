@@ -1,5 +1,6 @@
 """What the tests of all scripts in JAX do with the command line and with checkpoints."""
 
+import fcntl
 import re
 import signal
 import time
@@ -13,6 +14,26 @@ from helpers import command_line
 def state_of(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     """A checkpoint, read without executing anything inside it."""
     return serialization.msgpack_restore((folder / name).read_bytes())
+
+
+def assert_only_one_process_writes(folder: Path, cwd: Path, script: Path) -> None:
+    """A run that another process has, here this one, is refused."""
+    with open(folder / "args.json", "r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        done = command_line.run_command("--resume", folder, cwd=cwd, script=script)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == f"{script.name}: {folder}: another process is writing this run\n"
+
+
+def assert_a_full_disk_costs_nothing(folder: Path, cwd: Path, script: Path) -> None:
+    """The next checkpoint goes to a device that is always full; the last one stays."""
+    last = (folder / "checkpoint.pt").read_bytes()
+    (folder / "checkpoint.tmp").symlink_to("/dev/full")
+    done = command_line.run_command("--resume", folder, cwd=cwd, script=script)
+    (folder / "checkpoint.tmp").unlink()
+    told = f"the disk is full; when there is space, --resume {folder} goes on\n"
+    assert done.returncode == 1 and done.stderr == f"{script.name}: {told}"
+    assert (folder / "checkpoint.pt").read_bytes() == last
 
 
 def assert_stopped_and_resumed(
@@ -31,6 +52,8 @@ def assert_stopped_and_resumed(
     assert code == 130 and stderr.count("stopping after this iteration") == 1, stderr
     step = state_of(folder)["global_step"]
     assert step > 0 and step % multiple == 0 and not (folder / "agent.pt").exists()
+    assert_only_one_process_writes(folder, cwd, script)
+    assert_a_full_disk_costs_nothing(folder, cwd, script)
     last = step + 2 * multiple
     done = command_line.run_command(
         *("--resume", folder, "--total-timesteps", last, *more), cwd=cwd, script=script

@@ -37,7 +37,7 @@ def run_tests(script: Path, selection: set[str]) -> tuple[int | None, str]:
     output = script.with_suffix(".log")
     process = context().Process(target=run_pytest, args=(script, output, sorted(selection)))
     process.start()
-    process.join(120)
+    process.join(600)  # more than any takes; it ends those that hang
     if process.is_alive():
         process.kill()
         process.join()

@@ -54,11 +54,13 @@ def group(
             process.join()
 
 
-def together(name: str, body: Callable, folder: Path, size: int = 2, **options: Any) -> list[Any]:
-    """What each of the processes returns; they must end well within a minute."""
+def together(
+    name: str, body: Callable, folder: Path, size: int = 2, seconds: float = 60, **options: Any
+) -> list[Any]:
+    """What each of the processes returns; they must end well within so many seconds."""
     folder.mkdir(parents=True, exist_ok=True)
-    with group(name, body, folder, size, **options) as processes:
-        deadline = time.monotonic() + 60
+    with group(name, body, folder, size, limit=seconds, **options) as processes:
+        deadline = time.monotonic() + seconds
         for process in processes:
             process.join(max(0, deadline - time.monotonic()))
         codes = [process.exitcode for process in processes]
