@@ -27,7 +27,7 @@ from pathlib import Path
 import run
 import tyro
 from console import Signals
-from tasks import Task, diverged, find_run, log_of
+from tasks import Task, diverged, find_run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from family import FAMILY
@@ -124,7 +124,7 @@ def write_copies(args: Args, sources: dict[str, str]) -> None:
 def has_diverged(task: Task) -> bool:
     """Whether the task's run has ended with a loss that is not finite."""
     folder, finished = find_run(task)
-    return folder is not None and not finished and diverged(log_of(folder))
+    return folder is not None and not finished and diverged(folder)
 
 
 def main() -> int:

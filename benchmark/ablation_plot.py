@@ -45,7 +45,7 @@ import tyro
 from console import check_folder, fail, warn
 from intervals import p_value, welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from tasks import diverged, log_of
+from tasks import diverged
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 from ablations import SAME, Effect, label, read_effects, table, write_effects
@@ -122,7 +122,7 @@ def read_variant(folder: Path) -> list[Trained]:
         if finished and missing:
             warn(f"{run.folder} is left out: {missing}: damaged")
             continue
-        ended = not finished and diverged(log_of(run.folder))
+        ended = not finished and diverged(run.folder)
         if (finished or ended) and len(run.scores):
             found[run.env_id, run.seed] = Trained(folder.name, run, ended)
     return [found[key] for key in sorted(found)]
@@ -356,7 +356,11 @@ def effects_in(out: Path) -> dict[str, list[Effect]]:
     found = {}
     for path in sorted(out.glob("ablation_*.csv")):
         if match := re.fullmatch(r"ablation_(.+?)(?<!_scores)\.csv", path.name):
-            effects = read_effects(path)
+            try:
+                effects = read_effects(path)
+            except ValueError:
+                warn(f"{path} is left out of the picture: other columns than those of an ablation")
+                continue
             if any(effect.runs for effect in effects):
                 found[f"{match[1]}.py"] = effects
     return found

@@ -43,7 +43,7 @@ import numpy as np
 import plot
 import run
 import tyro
-from console import Signals, fail
+from console import Signals, check_folder, fail
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from run_folders import RETURN, short_number
 from tasks import Task, find_run
@@ -291,6 +291,8 @@ def main() -> int:
     args = tyro.cli(Args, description=__doc__)
     if args.workers < 1:
         fail(f"--workers must be at least 1, not {args.workers}")
+    check_folder("--runs-dir", args.runs_dir)
+    check_folder("--out", args.out)
     runs, faults = chosen(args)
     curves = read_csv(args.out / "broken.csv")
     exit_code = 0

@@ -33,6 +33,16 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+def tell(text: str, error: bool = False, end: str = "\n") -> None:
+    """Print at once. Where the reader is gone (`| head`) it is as if the terminal were gone."""
+    stream = sys.stderr if error else sys.stdout
+    try:
+        print(text, file=stream, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        signal.raise_signal(getattr(signal, "SIGHUP", signal.SIGTERM))
+
+
 def check_folder(flag: str, folder: Path) -> None:
     """Fail if what a flag names cannot be a folder: it is a file, or in one."""
     if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
@@ -118,13 +128,13 @@ class Progress:
     def clear(self) -> None:
         """Wipe the block off the terminal."""
         if self.drawn:
-            print(f"\x1b[{self.drawn}F\x1b[J", end="", flush=True)
+            tell(f"\x1b[{self.drawn}F\x1b[J", end="")
             self.drawn = 0
 
     def say(self, text: str, error: bool = False) -> None:
         """A line that stays."""
         self.clear()
-        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+        tell(text, error)
 
     def draw(self, running: list[Task]) -> None:
         """Show how far the running tasks are, unless that was shown a moment ago."""
@@ -137,13 +147,13 @@ class Progress:
         self.printed = now
         lines = [self.summary(), *(self.state(task) for task in running)]
         if not self.live:
-            print("; ".join(lines), flush=True)
+            tell("; ".join(lines))
             return
         size = shutil.get_terminal_size()
         lines = [lines[0], *(f"  {line}" for line in [*lines[1:], *self.ranking()])]
         lines = lines[: max(1, size.lines - 1)]
         self.clear()
-        print("\n".join(line[: size.columns - 1] for line in lines), flush=True)
+        tell("\n".join(line[: size.columns - 1] for line in lines))
         self.drawn = len(lines)
 
     def report(self, task: Task, result: Result) -> None:
@@ -163,19 +173,21 @@ class Progress:
 
     def conclude(self, received: list[int]) -> int:
         """Say how it all went; returns the exit code. received: the signals that have come."""
-        self.clear()
-        print(self.summary(), flush=True)
+        self.say(self.summary())
         failed = [task.name for task, result in self.results.items() if result.outcome == "failed"]
         if failed and len(self.tasks) > 1:  # each was told when it failed, perhaps hours ago
-            print(f"failed: {', '.join(failed)}", file=sys.stderr)
+            tell(f"failed: {', '.join(failed)}", error=True)
         if received and self.count("stopped"):
-            print("the same command again goes on from here", flush=True)
+            tell("the same command again goes on from here")
             return 128 + received[0]
         return 1 if self.count("failed") or self.count("left out") else 0
 
 
 class Signals:
-    """The signals to stop that have come: Ctrl-C, SIGTERM, SIGHUP unless it is ignored (nohup)."""
+    """The signals to stop that have come: Ctrl-C, SIGTERM, SIGHUP unless it is ignored (nohup).
+
+    A terminal that goes after one of the others, as with Ctrl-C in `| tee log`, is no second wish.
+    """
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -185,7 +197,12 @@ class Signals:
             signum = getattr(signal, name, None)
             if signum and not (name == "SIGHUP" and signal.getsignal(signum) == signal.SIG_IGN):
                 self.before[signum] = signal.getsignal(signum)
-                signal.signal(signum, lambda number, _frame: self.received.append(number))
+                signal.signal(signum, self.receive)
+
+    def receive(self, number: int, _frame: object) -> None:
+        """The handler of all of them."""
+        if not self.received or number != getattr(signal, "SIGHUP", None):
+            self.received.append(number)
 
     def release(self) -> None:
         """From now on signals do what they did before."""

@@ -44,7 +44,7 @@ def fail(message: str) -> NoReturn:
 
 
 def training_films(run: Path) -> list[Path]:
-    """The films of a run's training, from the first to the last, also of resumed runs."""
+    """The films of a run's training, from the first to the last; of a resumed run of all parts."""
     films = [path for path in run.glob("videos/*/*.mp4") if path.parent.name[0].isdigit()]
     return sorted(films, key=lambda path: (path.parent.name, episode_of(path)))
 
@@ -55,12 +55,19 @@ def episode_of(film: Path) -> int:
     return int(found[1]) if found else 0
 
 
+def title_of(film: Path, films: list[Path]) -> str:
+    """The episode, from 1 on; of a resumed run with its part, as each part counts from 1."""
+    parts = list(dict.fromkeys(each.parent for each in films))
+    title = f"episode {episode_of(film) + 1:,}"
+    return title if len(parts) == 1 else f"part {parts.index(film.parent) + 1}, {title}"
+
+
 def chosen(films: list[Path], episodes: tuple[int, ...]) -> list[Path]:
     """The films of these episodes, or four that are spread evenly; fails if one is not there."""
     if not episodes:
         places = np.linspace(0, len(films) - 1, min(4, len(films))).round().astype(int)
         return [films[place] for place in places]
-    by_episode = {episode_of(film): film for film in films}
+    by_episode = {episode_of(film): film for film in reversed(films)}  # the first, if resumed
     if missing := [episode for episode in episodes if episode not in by_episode]:
         there = " ".join(str(episode) for episode in sorted(by_episode))
         fail(f"--episodes: {missing[0]} was not filmed; of these there are films: {there}")
@@ -102,11 +109,13 @@ def write_gif(moments: list[Image.Image], out: Path, fps: int) -> None:
 def main() -> int:
     """Parse the command line and write the film; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
+    if args.out.suffix != ".gif":
+        fail(f"--out: {args.out} does not end with .gif")
     films = training_films(args.run)
     if not films:
         fail(f"{args.run} has no films: train with --capture-video")
     shown = chosen(films, args.episodes)
-    titles = [f"episode {episode_of(film) + 1:,}" for film in shown]
+    titles = [title_of(film, films) for film in shown]
     moments = side_by_side([pictures(film, args) for film in shown], titles)
     write_gif(moments, args.out, args.fps)
     print(f"{args.out}: {len(moments)} pictures, {args.out.stat().st_size / 1e3:,.0f} kB")

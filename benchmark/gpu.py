@@ -24,7 +24,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from typing import Literal, NoReturn
 
 import speed
 import tyro
+from tasks import kill_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -507,7 +507,7 @@ def check(chosen: dict[str, Path], args: Args, machine: Machine, limit: Limit) -
         except BaseException:  # Ctrl-C: the runs are in sessions of their own
             pool.shutdown(wait=False, cancel_futures=True)
             for group in list(speed.RUNNING):
-                speed.signal_group(group, signal.SIGKILL)
+                kill_all(group)
             raise
 
 
@@ -651,8 +651,7 @@ def main() -> int:
     minutes = args.minutes or (9 if machine.gpus else math.inf)
     longest = args.limit or (180 if machine.gpus else 900)
     end = time.monotonic() + 60 * minutes
-    signal.signal(signal.SIGINT, speed.interrupted)
-    signal.signal(signal.SIGTERM, speed.interrupted)
+    speed.listen()
 
     def limit() -> float:
         return min(longest, end - time.monotonic())

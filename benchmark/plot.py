@@ -157,6 +157,11 @@ class Results:
 # ------ reading ------
 
 
+def beside_ending(name: str) -> str:
+    """How the name of the file with another program's numbers ends."""
+    return f"_{re.sub('[^a-z0-9]', '_', name.lower())}.csv"
+
+
 def read_beside(given: tuple[str, ...], metric: str, remarks: list[str]) -> list[OtherProgram]:
     """Other programs, given as NAME=FOLDER; fails if that is not so or there is no run in it.
 
@@ -168,6 +173,8 @@ def read_beside(given: tuple[str, ...], metric: str, remarks: list[str]) -> list
         folder = Path(path).expanduser()
         if not (name and path and folder.is_dir()):
             fail(f"--beside: {text} is not NAME=FOLDER with an existing folder")
+        if beside_ending(name) in {"_scores.csv", *map(beside_ending, found)}:
+            fail(f"--beside: the numbers of {name} need a file of their own: choose another name")
         if any(folder.glob("*/args.json")):
             by_env, told = read_runs(folder, metric)
             remarks += [f"{name}: {remark}" for remark in told]
@@ -538,7 +545,7 @@ def write_all(results: Results, out: Path, name: str) -> list[Path]:
     write_table(results, table)
     for program in results.beside:
         runs = [run for env_id in results.by_env for run in program.by_env.get(env_id, [])]
-        paths.append(out / f"{name}_{re.sub('[^a-z0-9]', '_', program.name.lower())}.csv")
+        paths.append(out / f"{name}{beside_ending(program.name)}")
         write_curves(runs, paths[-1], results.what)
     return paths
 

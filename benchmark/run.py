@@ -95,6 +95,8 @@ def split_words(flag: str, text: str) -> list[str]:
         name = word.partition("=")[0].replace("_", "-")
         if name in OWN_FLAGS:
             fail(f"{flag} must not contain {name}: it is set for each run")
+        if name == "--num-seeds":  # of ppo_gymnax.py, for which all seeds are one run
+            fail(f"{flag} must not contain {name}: here each seed is a run")
     return words
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from console import fail, warn
-from tasks import OWN_FLAGS, diverged, file_name, log_of, without_flags
+from tasks import OWN_FLAGS, diverged, file_name, without_flags
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -180,7 +181,8 @@ def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, 
     """Folder and args.json of a run's start, then those of each time that it was resumed."""
     parts = [(folder, facts)]
     for file in folder.glob("resumed_at_*/args.json"):
-        parts.append((file.parent, json.loads(file.read_text())))
+        with suppress(ValueError):  # one that was not written to its end: nothing was done with it
+            parts.append((file.parent, json.loads(file.read_text())))
     return sorted(parts, key=lambda part: int(part[0].name.partition("resumed_at_")[2] or 0))
 
 
@@ -317,7 +319,7 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
     facts = json.loads((folder / "args.json").read_text())
     key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
     if not (folder / "agent.pt").exists():
-        ended = diverged(log_of(folder))
+        ended = diverged(folder)
         found.left_out[key] = DIVERGED if ended else UNFINISHED
         warn(f"{folder} is left out: {found.left_out[key]}")
         return

@@ -151,6 +151,9 @@ def main() -> None:
     if args.out is not None and not args.out.absolute().parent.is_dir():
         print(f"error: --out: there is no folder {args.out.parent}", file=sys.stderr)
         sys.exit(2)
+    if args.out is not None and args.out.is_dir():
+        print(f"error: --out: {args.out} is a folder, and not a CSV file", file=sys.stderr)
+        sys.exit(2)
     script = load(PPO)  # and with it torch, which the processes below then have
     script.check(script.Args(env_id=args.env_id, cuda=False, runs_dir=tempfile.gettempdir()))
     rows = []

@@ -134,8 +134,9 @@ class Queue:
             return
         self.asked = now
         listed = listed_jobs(self.array)
-        if listed is not None:
-            self.states = listed
+        if listed is None:
+            return
+        self.states = listed
         for task, job in jobs.items():
             if job.job_id in self.states:
                 self.missing.pop(task, None)

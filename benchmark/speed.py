@@ -52,6 +52,7 @@ from typing import NamedTuple, NoReturn
 import solved
 import tyro
 from console import fail
+from tasks import kill_all
 
 HERE = Path(__file__).resolve().parent
 PPO = HERE.parent / "ppo"
@@ -312,10 +313,11 @@ def interrupted(signum: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt(signum)
 
 
-def signal_group(group: int, signum: int) -> None:
-    """Send a signal to all processes of a group, if there are any left."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signum)
+def listen() -> None:
+    """Lets Ctrl-C, SIGTERM and the end of the terminal, unless it is ignored (nohup), interrupt."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, interrupted)
 
 
 def run_command(
@@ -344,7 +346,7 @@ def run_command(
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM)
         if not ended.wait(GRACE):
-            signal_group(process.pid, signal.SIGKILL)
+            kill_all(process.pid)
 
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
@@ -365,7 +367,7 @@ def run_command(
         finally:  # also after Ctrl-C and SIGTERM, which reach this process only
             ended.set()
             RUNNING.discard(process.pid)
-            signal_group(process.pid, signal.SIGKILL)
+            kill_all(process.pid)
             stopper.join()  # what it asks whether it is enough belongs to the caller from now on
         output.seek(0)
         printed = output.read()
@@ -376,8 +378,11 @@ def run_command(
 
 def variables_of(contender: Contender, threads: int, cuda: bool) -> dict[str, str]:
     """The environment variables of a contender's process."""
-    variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    variables |= {"PYTHONPATH": str(contender.path), "WANDB_MODE": "disabled"}
+    variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "WANDB_MODE": "disabled"}
+    # It is run in a folder of its own: the user's paths have to be complete there.
+    own = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths = [str(contender.path), *map(os.path.abspath, own)]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if not cuda:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     return variables
@@ -480,7 +485,7 @@ def race_at_once(listed: list[Contender], args: Args, seed: int) -> list[Race]:
         finally:  # where one has failed, or the user has stopped this program, others still run
             while wait(futures, timeout=POLL).not_done:
                 for group in list(RUNNING):
-                    signal_group(group, signal.SIGKILL)
+                    kill_all(group)
     for contender, future in zip(listed, futures, strict=True):
         if future in ended and isinstance(failure := future.exception(), Failed):
             give_up(contender, failure)
@@ -722,6 +727,8 @@ def main() -> int:
         fail("--rounds must be at least 1 and --steps at least 5000")
     if args.out is not None and not args.out.absolute().parent.is_dir():
         fail(f"--out: there is no folder {args.out.parent}")
+    if args.out is not None and (args.out.is_dir() or args.out.suffix == ".csv"):
+        fail(f"--out: {args.out} is no name for a Markdown file; the CSV is written beside it")
     if args.until is not None and args.leanrl is not None:
         fail("--leanrl does not go with --until: LeanRL logs to wandb alone, and no score is seen")
     listed = contenders(args)
@@ -729,8 +736,7 @@ def main() -> int:
     if args.at_once:
         check_cores(len(listed) * args.threads, args)
     compare = compare_speeds if args.until is None else compare_races
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, interrupted)
+    listen()
     try:
         print(f"\n{compare(args, listed, own)}")
     except KeyboardInterrupt as stop:

@@ -26,7 +26,6 @@ except ImportError:  # Windows: nothing then guards a run against a second runne
     fcntl = None  # type: ignore[assignment]
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
-LAST_WORDS = 2000  # characters of a log in which the reason of its end stands
 BUSY = "another process is already running this task"  # why a task could not be started
 REFUSAL = "exit code 2"  # of a script that cannot work with its flags
 
@@ -152,7 +151,10 @@ def resumed_with_others(task: Task, folder: Path) -> bool:
     """Whether somebody has resumed the run with flags that are not the task's."""
     its_flags = without_flags(task.argv, OWN_FLAGS)
     for file in folder.glob("resumed_at_*/args.json"):
-        given = without_flags(json.loads(file.read_text())["argv"], OWN_FLAGS)
+        try:
+            given = without_flags(json.loads(file.read_text())["argv"], OWN_FLAGS)
+        except ValueError:  # it was not written to its end: nothing was done with these flags
+            continue
         if given not in ([], its_flags):
             return True
     return False
@@ -176,9 +178,45 @@ def find_run(task: Task) -> tuple[Path | None, bool]:
     return folder, finished
 
 
-def diverged(log: Path) -> bool:
-    """Whether the run with this log was ended by a loss that is not finite; again it would be."""
-    return log.exists() and "diverged at step" in log.read_text(errors="replace")[-LAST_WORDS:]
+def printed_last(log: Path) -> str:
+    """What a log has from the last command on, which stands behind a "$"; empty without a log."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return text[text.rfind("\n$ ") + 1 :]
+
+
+def diverged(folder: Path) -> bool:
+    """Whether a run was ended by a loss that is not finite; again it would be.
+
+    Other runs may share its log: those that differ in flags only.
+    """
+    printed = printed_last(log_of(folder))
+    return folder.name in printed and "diverged at step" in printed
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have; none on Windows."""
+    try:
+        words = ["ps", "-A", "-o", "pid=,ppid="]
+        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    children: dict[int, list[int]] = {}
+    for child, parent in (map(int, line.split()) for line in listed.splitlines()):
+        children.setdefault(parent, []).append(child)
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found[1:]
+
+
+def kill_all(pid: int) -> None:
+    """Kill a process that leads a group, the group, and what has left it: torchrun's workers do."""
+    workers = descendants(pid)
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        os.killpg(pid, signal.SIGKILL)
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def next_command(task: Task, folder: Path | None) -> list[str]:
@@ -218,8 +256,7 @@ class Children:
             self.signum = signum
             for process in self.processes:
                 if kill and hasattr(os, "killpg"):
-                    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                        os.killpg(process.pid, signal.SIGKILL)
+                    kill_all(process.pid)
                 elif kill:
                     process.kill()
                 else:
@@ -246,6 +283,15 @@ def environment(threads: int | None) -> dict[str, str]:
     if threads:  # the default of --torch-threads and --env-threads
         variables.setdefault("OMP_NUM_THREADS", str(threads))
     return variables
+
+
+def exit_code_behind(exit_code: int, command: Sequence[str], log: Path) -> int:
+    """A command's exit code; of torchrun, which always fails with 1, the one of its script."""
+    if exit_code == 1 and any(Path(word).name == "torchrun" for word in command):
+        reported = re.findall(r"\bexitcode\s*: (-?\d+)", printed_last(log))
+        if reported:
+            return int(reported[-1])  # of the process that failed first
+    return exit_code
 
 
 def reason(exit_code: int) -> str:
@@ -284,7 +330,7 @@ def run_task(task: Task, children: Children) -> Result:
         )
         if process is None:
             return Result("stopped")
-        exit_code = children.wait(process)
+        exit_code = exit_code_behind(children.wait(process), command, task.log)
     seconds = time.monotonic() - started
     finished = find_run(task)[1]
     if finished and (exit_code == 0 or children.signum):

@@ -23,10 +23,10 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 from tasks import find_run
-from tuning import REFUSED, Candidate, Search, Table, shown, work
+from tuning import REFUSED, Args, Candidate, Search, Table, shown, work
 
 IMPORTANCE_FROM = 10  # finished trials, below which importance is a guess
-CHECK_SEED = 1001  # the first seed of the check: far from those that the search has seen
+CHECK_SEED = 1001  # the first seed of the check, unless the search has seen that one
 UNDECIDED = (
     "Fresh seeds leave open whether the best flags are better than the defaults, "
     "0 is in the interval. The best flags:"
@@ -48,10 +48,16 @@ class Check:
     best: dict[str, np.ndarray]
 
 
+def check_seeds(args: Args) -> range:
+    """The fresh seeds: behind all that the search has seen."""
+    first = max(CHECK_SEED, args.start_seed + args.num_seeds)
+    return range(first, first + args.check_seeds)
+
+
 def check_candidates(search: Search, best: FrozenTrial) -> list[tuple[Candidate, Candidate]]:
     """For each fresh seed the command's own flags and the best ones, on all environments."""
     pairs = []
-    for seed in range(CHECK_SEED, CHECK_SEED + search.args.check_seeds):
+    for seed in check_seeds(search.args):
         seeds = range(seed, seed + 1)
         own = search.tasks({}, "check/defaults", seeds)
         found = search.tasks(best.params, f"check/trial-{best.number:04}", seeds)
@@ -259,7 +265,7 @@ def draw_check(axes: plot.plt.Axes, search: Search, env_id: str) -> None:
         ("defaults", {}, "check/defaults", plot.GREY),
         ("tuned", best.params, f"check/trial-{best.number:04}", plot.BLUE),
     ]
-    seeds = range(CHECK_SEED, CHECK_SEED + search.args.check_seeds)
+    seeds = check_seeds(search.args)
     heights: list[float] = []
     for label, params, folder, color in lines:
         runs = []

@@ -384,7 +384,8 @@ def runs_dir(tmp_path: Path) -> Path:
     make_run(folder / "core-7", 2, 0.0, 70.0, ended=False)  # it diverged
     make_run(folder / "core-7", 3, 0.0, 70.0, ended=False)  # it goes on
     (folder / "core-7" / "logs").mkdir()
-    (folder / "core-7" / "logs" / "A-v0__2.log").write_text("ppo.py: diverged at step 42: nan\n")
+    printed = "run folder: A-v0__ppo__2__20261120-120000\nppo.py: diverged at step 42: nan\n"
+    (folder / "core-7" / "logs" / "A-v0__2.log").write_text(printed)
     (folder / "baseline" / "ppo.py").write_text(Collection().source("ppo.py"))
     return folder
 
@@ -448,6 +449,16 @@ def test_environments_that_were_trained_elsewhere_stay(runs_dir, tmp_path):
         assert rows[:5] == [("baseline", "A-v0")] * 3 + [("baseline", "B-v0")] * 2
         assert len(rows) == 12 and rows[-2:] == [("core-7", "B-v0")] * 2
     assert "| 100 (3 runs) | 200 (2 runs) |" in (out / "ablation_ppo.md").read_text()
+
+
+def test_a_file_of_somebody_else_is_left_out_of_the_picture(runs_dir, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "ablation_notes.csv").write_text("what,why\na,b\n")
+    done = run_program("ablation_plot.py", "--runs-dir", str(runs_dir), "--out", str(out))
+    assert done.returncode == 0 and (out / "ablation.png").exists()
+    told = [line for line in done.stderr.splitlines() if "ablation_notes.csv" in line]
+    assert len(told) == 1 and told[0].startswith("warning: ")
 
 
 def test_numbers_of_details_without_runs_are_not_written_over(runs_dir, tmp_path):

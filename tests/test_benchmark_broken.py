@@ -39,6 +39,8 @@ def test_an_edit_that_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.
     [
         (["--faults", "none"], "error: --faults: none is none of learning-rate"),
         (["--workers", "0"], "error: --workers must be at least 1"),
+        (["--runs-dir", __file__], "error: --runs-dir: "),
+        (["--out", __file__], "error: --out: "),
         (["--redraw", "--out", "nowhere"], "error: --redraw: there is no nowhere/broken.csv"),
     ],
 )

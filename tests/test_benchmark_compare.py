@@ -734,8 +734,8 @@ def test_runs_without_a_score_are_in_the_answer(tmp_path, log, before, after, be
     (tmp_path / "b/logs").mkdir()
     for seed in (4, 5, 6):
         part = {"start": 0, "episodes": episodes(np.zeros(3)), "last": (100, 9.0)}
-        make_run(tmp_path / "b", "X-v0", seed, [part], finished=False)
-        (tmp_path / f"b/logs/X-v0__{seed}.log").write_text(log)
+        run = make_run(tmp_path / "b", "X-v0", seed, [part], finished=False)
+        (tmp_path / f"b/logs/X-v0__{seed}.log").write_text(f"run folder: {run}\n{log}")
     told = answer(tmp_path, *groups)
     assert told.startswith(begins) and told.endswith(ends)
     why = "diverged" if "diverged" in log else "not finished"

@@ -34,6 +34,15 @@ def test_films_of_the_training_in_their_order(run: Path) -> None:
     assert film.chosen(films, ()) == films
     assert film.chosen(films * 4, ())[0] == films[0] and len(film.chosen(films * 4, ())) == 4
     assert film.chosen(films, (100, 0)) == [films[1], films[0]]
+    titles = [film.title_of(path, films) for path in films]
+    assert titles == ["part 1, episode 1", "part 1, episode 101", "part 2, episode 21"]
+    assert film.title_of(films[1], films[:2]) == "episode 101"
+
+
+def test_of_two_films_with_a_number_the_first_is_chosen(run: Path) -> None:
+    films = film.training_films(run)
+    again = films[2].with_name("rl-video-episode-100.mp4")
+    assert film.chosen([*films, again], (100,)) == [films[1]]
 
 
 def test_the_film(run: Path, tmp_path: Path) -> None:
@@ -59,6 +68,7 @@ def test_the_film(run: Path, tmp_path: Path) -> None:
     ("flags", "told"),
     [
         ((), "has no films: train with --capture-video"),
+        (("--out", "learning.mp4"), "--out: learning.mp4 does not end with .gif"),
         (("--episodes", "7"), "7 was not filmed; of these there are films: 0 20 100"),
     ],
 )

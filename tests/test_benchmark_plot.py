@@ -366,6 +366,18 @@ def test_confidence_is_students_interval():
     assert mean[0] == 2 and half[0] == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5)
 
 
+@pytest.mark.parametrize("names", [("Peer", "Peer"), ("a.b", "A-b"), ("scores",)])
+def test_numbers_of_two_programs_do_not_go_to_one_file(names, tmp_path):
+    part = {"start": 0, "episodes": [(100, 60.0, 1.0)], "last": (100, 60.0)}
+    make_run(tmp_path / "runs", "A-v0", 1, [part])
+    words = ["--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    words += ["--beside", *(f"{name}={tmp_path / 'runs'}" for name in names)]
+    done = run_program("plot.py", *words)
+    told = f"error: --beside: the numbers of {names[-1]} need a file of their own: "
+    assert done.returncode == 2 and told in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
 CASES = ["no folder", "no finished run", "two scripts", "beside", "name", "out"]
 
 

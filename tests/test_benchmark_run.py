@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import clock, percent
+from console import Signals, clock, percent
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
-from helpers.command_line import children, finish, wait_until
+from helpers.command_line import children, finish, parents, wait_until
 from helpers.in_process import load_program, load_script, train
-from tasks import Children, diverged, log_of, reason, settings
+from tasks import Children, descendants, diverged, kill_all, reason, settings
 
 
 @pytest.fixture
@@ -300,17 +300,91 @@ def test_runners_with_other_names_share_a_folder(fake):
     assert logs == ["Slow-v0__fake__1.log", "Slow-v0__mine__1.log"]
 
 
+def test_a_kill_reaches_what_has_left_the_group(tmp_path):
+    """As torchrun's processes do, each of which has a session of its own."""
+    note = tmp_path / "pid"
+    program = f"""
+import pathlib, subprocess
+worker = subprocess.Popen(["sleep", "60"], start_new_session=True)
+pathlib.Path("{note}").write_text(str(worker.pid))
+worker.wait()
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    worker_pid = int(wait_until(lambda: note.exists() and note.read_text()))
+    assert descendants(process.pid) == [worker_pid]
+    kill_all(process.pid)
+    assert process.wait(10) == -signal.SIGKILL
+    wait_until(lambda: worker_pid not in parents(), 10)
+
+
+def test_what_torchrun_says_of_its_script_is_understood(fake, tmp_path, monkeypatch):
+    """It fails with exit code 1 whatever the reason was."""
+    report = "  exitcode  : -15 (pid: 1)\nRoot Cause (first observed failure):\n  exitcode  : 2"
+    stand_in(tmp_path / "bin", "torchrun", f"echo '{report}'; exit 1", monkeypatch)
+    flags = ("--env-ids", "A-v0", "--num-seeds", "2")
+    ended = fake.run(*flags, command=f"torchrun --nproc_per_node=2 {fake.path}")
+    assert ended.returncode == 1
+    assert "FAILED   A-v0 seed 1: exit code 2; " in ended.stderr
+    assert "left out A-v0 seed 2: A-v0 seed 1 had exit code 2" in ended.stderr
+
+
+def test_a_run_goes_on_after_a_resume_that_wrote_no_flags(fake):
+    """As on a full disk: what was learned before that is not lost."""
+    flags = ("--env-ids", "Fail-v0", "--num-seeds", "1")
+    assert fake.run(*flags).returncode == 1
+    (folder,) = fake.run_folders()
+    (folder / "resumed_at_10").mkdir()
+    (folder / "resumed_at_10" / "args.json").touch()
+    fake.let_go()
+    assert fake.run(*flags).returncode == 0
+    assert fake.run_folders() == [folder] and len(starts(folder)) == 2
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_without_a_reader_runs_are_stopped_as_without_a_terminal(nohup, fake):
+    """With nohup they go on."""
+    flags = ("--env-ids", "A-v0", "Slow-v0", "--num-seeds", "1")
+    process = fake.start(*flags, before=("nohup",) if nohup else ())
+    assert process.stdout is not None
+    process.stdout.close()
+    if nohup:
+        fake.wait_until_running(2)
+        fake.let_go()
+        assert process.wait(30) == 0
+        return
+    assert process.wait(30) == 128 + signal.SIGHUP
+    assert [stops(folder) for folder in fake.run_folders() if "Slow" in folder.name] in ([], ["1"])
+
+
+def test_a_terminal_that_goes_after_ctrl_c_kills_nothing():
+    """`| tee log` ends with Ctrl-C, and the next line that is printed finds no reader."""
+    signals = Signals()
+    try:
+        signal.raise_signal(signal.SIGINT)
+        assert signals.demand() == "save"
+        signal.raise_signal(signal.SIGHUP)
+        assert signals.demand() is None
+        signal.raise_signal(signal.SIGINT)
+        assert signals.demand() == "kill"
+    finally:
+        signals.release()
+
+
 def test_a_run_that_diverged_is_told_by_its_own_log(fake):
     """Also where a run of another name came after it, and in folders of earlier versions."""
     for name in ("div", "fine"):
         command = f"{sys.executable} {fake.path} --exp-name {name}"
         assert fake.run("--env-ids", "A-v0", "--num-seeds", "1", command=command).returncode == 0
     logs = fake.runs_dir / "logs"
-    (logs / "A-v0__div__1.log").write_text("ppo.py: diverged at step 42: nan\n")
-    ended = {folder.name[:9]: diverged(log_of(folder)) for folder in fake.run_folders()}
-    assert ended == {"A-v0__div": True, "A-v0__fin": False}
-    (logs / "A-v0__div__1.log").rename(logs / "A-v0__1.log")
-    assert diverged(log_of(fake.run_folders()[0])), "as it was called before"
+    folder, other = fake.run_folders()
+    log = logs / "A-v0__div__1.log"
+    torchrun = "ppo.py FAILED\n" * 1000  # it has the last word, a long one
+    log.write_text(f"{log.read_text()}ppo.py: diverged at step 42: nan\n{torchrun}")
+    assert diverged(folder) and not diverged(other)
+    log = log.rename(logs / "A-v0__1.log")
+    assert diverged(folder), "as it was called before"
+    log.write_text(f"{log.read_text()}$ python fake.py --gamma 0.9\nrun folder: another\n")
+    assert not diverged(folder), "the log of a run with other flags by now"
 
 
 def test_the_log_has_the_name_of_the_run_folder(fake):
@@ -552,6 +626,7 @@ def test_a_signal_while_the_last_run_ends_is_not_lost(fake, tmp_path, monkeypatc
         ("--env-ids A-v0 --env-flags A-v0", "", "is not of the form"),
         ("--env-ids A-v0 --env-flags A-v0=--a A-v0=--b", "", "names A-v0 twice"),
         ("--env-ids A-v0 --env-flags 'A-v0=--runs_dir x'", "", "must not contain --runs-dir"),
+        ("--env-ids A-v0", "python FAKE --num_seeds 5", "must not contain --num-seeds"),
         ("--env-ids A-v0 --runs-dir FAKE", "", "--runs-dir: "),
         ("--env-ids A-v0 --plot FAKE/results", "", "--plot: "),
         ("--env-ids A-v0 --plot x --suite a/b", "", "--suite: 'a/b' is not the name of a file"),

@@ -69,6 +69,7 @@ def test_a_run_that_fails_ends_the_program(capfd):
         (("--steps", "0"), "--rounds and --steps must be at least 1"),
         (("--knobs",), "--rounds and --steps must be at least 1, and one of --knobs"),
         (("--out", "nowhere/x.csv"), "--out: there is no folder nowhere"),
+        (("--out", "."), "--out: . is a folder, and not a CSV file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, message):

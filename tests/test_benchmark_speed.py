@@ -213,6 +213,8 @@ def test_the_recorded_command_knows_every_field():
         (("--rounds", "0"), "--rounds must be at least 1"),
         (("--steps", "100"), "--rounds must be at least 1 and --steps at least 5000"),
         (("--until", "475", "--out", "nowhere/x.md"), "--out: there is no folder nowhere"),
+        (("--out", "."), "--out: . is no name for a Markdown file"),
+        (("--out", "speed.csv"), "--out: speed.csv is no name for a Markdown file"),
         (("--until", "475", "--leanrl", "nowhere"), "--leanrl does not go with --until: "),
         (("--script", "nothing.py"), "there is no "),
         (("--cleanrl", "nowhere"), "there is no "),
@@ -229,7 +231,9 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, message):
 
 
 @pytest.mark.parametrize("race", [(), ("--until", "475", "--at-once")], ids=["speeds", "at once"])
-@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_comparison_that_is_stopped_ends_with_what_it_runs(signum, exit_code, race, tmp_path):
     """A script that only waits, in a session of its own."""
     script, note = tmp_path / "waits.py", tmp_path / "pid"
@@ -249,6 +253,17 @@ time.sleep(60)
     process.send_signal(signum)
     assert finish(process) == (exit_code, "", "stopped\n")
     wait_until(lambda: pid not in parents())
+
+
+def test_a_contender_finds_the_users_modules(monkeypatch, tmp_path):
+    """Though it runs in another folder, and beside what it brings itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([".", "/else"]))
+    contender = dataclasses.replace(racer(""), path="/clone")
+    found = speed.variables_of(contender, 1, cuda=False)["PYTHONPATH"]
+    assert found.split(os.pathsep) == ["/clone", str(tmp_path), "/else"]
+    monkeypatch.delenv("PYTHONPATH")
+    assert speed.variables_of(racer(""), 1, cuda=False)["PYTHONPATH"] == ""
 
 
 def printer(name: str, rates: list[int], folder: Path) -> Any:

@@ -233,6 +233,15 @@ def test_scores_that_are_all_alike_have_no_interval():
     assert math.isnan(intervals.welch(alike[:1], alike).low)
 
 
+def test_seeds_of_the_check_are_fresh(fake):
+    def seeds(*flags: str) -> list[int]:
+        args = tyro.cli(tuning.Args, args=fake.words("0.1", "--check-seeds", "3", *flags))
+        return list(tuning_results.check_seeds(args))
+
+    assert seeds() == [1001, 1002, 1003]
+    assert seeds("--start-seed", "1000", "--num-seeds", "2") == [1002, 1003, 1004]
+
+
 def test_the_flag_that_makes_the_difference_is_the_important_one():
     """Of two flags only one changes the score; too few trials or one flag say nothing."""
     space = {name: FloatDistribution(0, 1) for name in ("gamma", "ent-coef")}
@@ -602,7 +611,7 @@ def test_a_band_of_two_seeds_may_leave_the_panel(tmp_path, monkeypatch):
         make_run(tmp_path, "A-v0", seed, [part])
     tasks = [SimpleNamespace(env_id="A-v0", seed=seed) for seed in (1001, 1002)]
     search = SimpleNamespace(
-        args=SimpleNamespace(check_seeds=2, metric=None),
+        args=SimpleNamespace(check_seeds=2, start_seed=1, num_seeds=1, metric=None),
         completed=lambda: [SimpleNamespace(number=0, params={})],
         tasks=lambda *_: tasks,
     )

@@ -77,6 +77,7 @@ def main() -> None:
         """Whether the environment or the learning rate begins with one of the words."""
         return env_id.startswith(words) or rate.startswith(words)
 
+    print(f"run folder: {folder}")
     (folder / "checkpoint.pt").touch()
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
     with open(folder / "starts.txt", "a") as file:
