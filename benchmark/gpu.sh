@@ -13,9 +13,12 @@ if [ -n "${PYTHON:-}" ] || ! command -v uv >/dev/null; then
     exec "${PYTHON:-python3}" benchmark/gpu.py "$@"
 fi
 extras=()
-for extra in atari dm_control envpool jax mujoco pettingzoo; do
+for extra in atari dm_control envpool gymnax jax mjx mujoco pettingzoo procgen; do
     extras+=(--extra "$extra")
 done
+if command -v java >/dev/null; then
+    extras+=(--extra microrts)
+fi
 if command -v nvidia-smi >/dev/null; then
     extras+=(--with "jax[cuda12]")
 fi

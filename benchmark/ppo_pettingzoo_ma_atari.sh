@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Benchmark of ppo_pettingzoo_ma_atari.py with its plots; run it again to go on where it stopped.
 # Flags go to the runner, see docs/benchmarks.md: --workers 4. The games are those of the published
-# lengths; 20M steps of one take a day on a CPU. Then five checkpoints of each run play all others
-# of its game.
+# lengths; 20M steps of one take half a day on two cores. Then five checkpoints of each run play all
+# others of its game.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

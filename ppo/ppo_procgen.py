@@ -21,7 +21,7 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari.py
 Details: core 1-12, atari 9, continuous 8-9, aux 3 (the IMPALA-CNN replaces atari-8)
-Deviations: Procgen resets on the same step, so that no truncated episode is bootstrapped and all
+Deviations: Procgen resets on the same step: there is no truncated episode to bootstrap, and all
 rows are valid; statistics once per rollout, where baselines updates them at every step.
 """
 

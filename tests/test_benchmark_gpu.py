@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -302,7 +303,15 @@ def test_the_shell_script_finds_an_interpreter(commands):
     assert called() == f"python3 {program}"
     stub(commands / "uv")
     assert called(PYTHON="mine") == f"mine {program}"
-    assert called().startswith("uv run --extra atari ")
-    assert called().endswith(f" --extra pettingzoo python {program}")
+    packages = tomllib.loads((BENCHMARK.parent / "pyproject.toml").read_text())["project"]
+    no_scripts = {"benchmark", "dev", "docs", "league", "microrts"}
+    needed = "".join(
+        f" --extra {name}"
+        for name in sorted(packages["optional-dependencies"])
+        if name not in no_scripts
+    )
+    assert called() == f"uv run{needed} python {program}"
+    stub(commands / "java")
+    assert called() == f"uv run{needed} --extra microrts python {program}"
     stub(commands / "nvidia-smi")
     assert called().endswith(f" --with jax[cuda12] python {program}")

@@ -26,9 +26,10 @@ EXPLANATION = """\
 A score is the mean return of a run's last 100 training episodes, for `ppo_pettingzoo_ma_atari.py`
 their mean length: mean ± standard deviation over the seeds. Where it says *2M of 10M*, ours ended
 after 2M steps and the published runs after 10M: those scores are not comparable. Minutes are of one
-run, often with other programs on the machine. The page of each script has curves, flags, versions
-and the hash of the script that was run; [`benchmark/rerun.py`](benchmarks.md#check-a-number)
-repeats a row with the current script. Flags that solve some more environments are
+run, often with other programs on the machine. The page of each script has its curves. Flags,
+versions and the hash of the script that was run are recorded for most rows:
+[`benchmark/rerun.py`](benchmarks.md#check-a-number) repeats those with the current script. Flags
+that solve some more environments are
 [presets](presets.md).
 
 Published scores: [CleanRL's page](https://docs.cleanrl.dev/rl-algorithms/ppo/) or its
