@@ -1,5 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
+# requires-python = ">=3.11,<3.14"
 # dependencies = ["tensorboard>=2.19", "tyro>=0.9.20"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"

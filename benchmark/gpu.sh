@@ -13,9 +13,12 @@ if [ -n "${PYTHON:-}" ] || ! command -v uv >/dev/null; then
     exec "${PYTHON:-python3}" benchmark/gpu.py "$@"
 fi
 extras=()
-for extra in atari dm_control envpool gymnax jax mjx mujoco pettingzoo procgen; do
+for extra in atari dm_control envpool gymnax jax mjx mujoco pettingzoo; do
     extras+=(--extra "$extra")
 done
+if [ "$(uname -sm)" = "Linux x86_64" ]; then # it has wheels for nothing else
+    extras+=(--extra procgen)
+fi
 if command -v java >/dev/null; then
     extras+=(--extra microrts)
 fi

@@ -1,5 +1,5 @@
 # /// script
-# requires-python = ">=3.11"
+# requires-python = ">=3.11,<3.14"
 # dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
 #     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30"]
 # [tool.uv]

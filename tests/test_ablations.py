@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+import undo
 from ablations import TRAINED as SCRIPT_DETAILS
 from helpers.in_process import load_file, train
 from sync import Collection
@@ -95,6 +96,23 @@ def test_trains_otherwise_than_the_script(script: str, ablation: Ablation, tmp_p
     assert edited.isfinite().all()
     unedited = baseline_weights(script, **flags)
     assert edited.shape != unedited.shape or not torch.equal(edited, unedited)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[mutation]]\ntag = "core-1"\ntests = "x"\n', "ppo.toml: mutation 1 lacks `undone`"),
+        ('[[ablation]]\ntag = "core-1"\n', "ppo.toml: ablation 1 lacks `without`"),
+        ("[[mutation]\n", "ppo.toml: "),
+    ],
+)
+def test_a_row_that_lacks_something_is_named(
+    text: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "ppo.toml").write_text(text)
+    monkeypatch.setattr(undo, "TABLES", tmp_path)
+    with pytest.raises(ValueError, match=told):
+        own_ablations("ppo.py")
 
 
 def test_debug_variables_change_nothing_that_is_learned(tmp_path: Path):

@@ -304,13 +304,18 @@ def test_the_shell_script_finds_an_interpreter(commands):
     stub(commands / "uv")
     assert called(PYTHON="mine") == f"mine {program}"
     packages = tomllib.loads((BENCHMARK.parent / "pyproject.toml").read_text())["project"]
-    no_scripts = {"benchmark", "dev", "docs", "league", "microrts"}
+    no_scripts = {"benchmark", "dev", "docs", "league", "microrts", "procgen"}
     needed = "".join(
         f" --extra {name}"
         for name in sorted(packages["optional-dependencies"])
         if name not in no_scripts
     )
-    assert called() == f"uv run{needed} python {program}"
+    uname = commands / "uname"
+    for machine, more in (("Darwin arm64", ""), ("Linux x86_64", " --extra procgen")):
+        uname.write_text(f"#!/bin/sh\necho {machine}\n")
+        uname.chmod(0o755)
+        assert called() == f"uv run{needed}{more} python {program}"
+    needed += " --extra procgen"
     stub(commands / "java")
     assert called() == f"uv run{needed} --extra microrts python {program}"
     stub(commands / "nvidia-smi")

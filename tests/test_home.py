@@ -74,6 +74,25 @@ def test_speed_beside_cleanrls(root: Path) -> None:
     assert home.speed(root, "ppo_procgen.py") == ""
 
 
+@pytest.mark.parametrize("kept", ["with --", "is faster"])
+def test_speed_that_was_not_measured_beside_cleanrl_is_left_out(kept: str, root: Path) -> None:
+    header, *rows = SPEED.splitlines()
+    rows = [row for row in rows if not row.startswith("CleanRL") or kept in row]
+    (root / "docs/results/speed.csv").write_text("\n".join([header, *rows]))
+    assert home.speed(root, "ppo.py") == ""
+
+
+def test_rounding_is_half_up() -> None:
+    assert [home.one_digit(x) for x in (1.44, 1.45, 2.75, 3.0)] == ["1.4", "1.5", "2.8", "3.0"]
+
+
+def test_results_of_an_edited_copy_are_not_the_scripts(root: Path) -> None:
+    rows = "env_id,seed,score,steps,minutes,script\nCartPole-v1,1,1,1000,1,ppo_gymnax_mine.py\n"
+    (root / "docs/results/ppo_gymnax_scores.csv").write_text(SCORES)
+    (root / "docs/results/ppo_gymnax_mine_scores.csv").write_text(rows)
+    assert home.scores(root, "ppo_gymnax.py")["CartPole-v1"] == [480, 500, 100]
+
+
 def test_links_lead_to_the_pages_from_both_places() -> None:
     collection = Collection()
     for page, folder in (("README.md", ROOT), ("index.md", ROOT / "docs")):

@@ -98,6 +98,13 @@ def test_groups_of_a_comparison_are_no_results(root: Path):
     assert page(root, ["ppo.py"]) == before
 
 
+def test_runs_of_an_edited_copy_are_not_the_scripts(root: Path):
+    before = page(root, ["ppo.py"])
+    rows = "env_id,seed,score,steps,minutes,script\nCartPole-v1,1,9.00,1000,1,ppo_mine.py\n"
+    (root / "docs/results/ppo_mine_scores.csv").write_text(rows)
+    assert page(root, ["ppo.py"]) == before
+
+
 def test_files_belong_to_the_script_with_the_longest_name():
     scripts = ["ppo.py", "ppo_atari.py", "ppo_atari_envpool.py"]
     assert script_of(Path("ppo_scores.csv"), scripts) == "ppo.py"

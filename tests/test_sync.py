@@ -448,6 +448,7 @@ def test_a_new_script(family: Collection, capsys: pytest.CaptureFixture[str]):
     [
         (["copy", "gae"], "ppo/ppo.py has no unit `gae`; it has: header, docstring"),
         (["copy", "header"], "every script has its own header"),
+        (["copy", "compute_gae", "gae"], "ppo/ppo.py has no unit `gae`; it has: header"),
         (["list", "ppo_gone"], "No such file"),
         (["accept", "ppo"], "tools/family.py names no parent of ppo.py"),
         (["accept", "ppo_a"], "ppo_a.py has a record: name the units to accept"),

@@ -56,11 +56,13 @@ def flags(source: str) -> list[Flag]:
             continue
         above = lines[classes["Args"].lineno : node.lineno]
         topics = [line.strip(" #") for line in above if line.strip().startswith("#")]
-        # A field is one line. Columns count bytes; the lines are ASCII up to their comments.
+        # Columns count bytes; the lines are ASCII up to their comments.
+        if node.end_lineno != node.lineno:
+            raise ValueError(f"line {node.lineno}: a field of Args has to be one line")
         line = lines[node.lineno - 1]
         default = line[node.value.col_offset : node.value.end_col_offset]
         meaning = line[node.value.end_col_offset :].strip(" #")
-        meaning = re.sub(r"--[a-z-]+", r"`\g<0>`", meaning).replace("|", "\\|")
+        meaning = re.sub(r"--[a-z][a-z0-9-]*", r"`\g<0>`", meaning).replace("|", "\\|")
         shown = WORDS.get(default) or f"`{default.strip(chr(34))}`"
         topic = topics[-1] if topics else ""
         found.append(Flag(flag_name(ast.unparse(node.target)), topic, shown, meaning))
@@ -112,10 +114,12 @@ def content(root: Path, kind: str, name: str) -> str:
     """
     if kind == "flags":
         parent = FAMILY[name].parent or "" if name in FAMILY else ""
-        parent_source = (root / "ppo" / parent).read_text() if parent else ""
-        return flags_section((root / "ppo" / name).read_text(), parent, parent_source)
+        parent_source = (root / "ppo" / parent).read_text(encoding="utf-8") if parent else ""
+        return flags_section(
+            (root / "ppo" / name).read_text(encoding="utf-8"), parent, parent_source
+        )
     if kind == "table":
-        return first_table((root / "docs" / name).read_text())
+        return first_table((root / "docs" / name).read_text(encoding="utf-8"))
     if kind == "scripts":
         return home.scripts_table(Collection(root), name)
     if kind == "scores":
@@ -137,6 +141,9 @@ def fill(root: Path, text: str) -> str:
         except (OSError, ValueError) as error:
             raise ValueError(f"block `{kind} {name}`: {error}") from error
 
+    for match in BLOCK.finditer(text):
+        if match[0].count("<!-- begin ") > 1:
+            raise ValueError(f"block `{match[2]} {match[3]}` has no end")
     return BLOCK.sub(block, text)
 
 
@@ -144,8 +151,9 @@ def pages(collection: Collection) -> dict[Path, str]:
     """Path and text of every page that has blocks. Raises ValueError if one cannot be filled."""
     root = collection.root
     result = {}
-    for path in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
-        text = path.read_text() if path.exists() else ""
+    pages = [*(root / "docs").glob("*.md"), *(root / "docs" / "howto").glob("*.md")]
+    for path in (root / "README.md", *sorted(pages)):
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         if BLOCK.search(text):
             try:
                 result[path] = fill(root, text)

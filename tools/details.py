@@ -16,7 +16,7 @@ from pathlib import Path
 from sync import PLUMBING, Collection, by_name, split_lines
 
 BLOG = "https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/"
-EXPLAINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+EXPLAINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 DETAILS = {tag: detail["title"] for tag, detail in EXPLAINED.items()}
 GROUPS = {  # heading of each group
     "core": "Core",

@@ -39,11 +39,11 @@ FAMILY: dict[str, Script] = {
     "ppo_atari_lstm.py": Script("ppo_atari.py", (18, 67), extras=("atari",)),
     # Learning in parallel takes -11/+51 and waiting for the final evaluation 5; the rest chooses
     # GPUs, backend, threads, and checks flags.
-    "ppo_atari_multigpu.py": Script("ppo_atari.py", (17, 112), extras=("atari",)),
+    "ppo_atari_multigpu.py": Script("ppo_atari.py", (16, 111), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script("ppo_atari.py", (87, 83), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
-    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (18, 113), extras=("envpool",)),
+    "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (17, 112), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
@@ -51,7 +51,7 @@ FAMILY: dict[str, Script] = {
     ),
     # Of the lines that go, 57 are the parent's wrappers; 88 make rows of players of PettingZoo's
     # games. SuperSuit's vector would take a few, but resets in the same step.
-    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (80, 137), extras=("pettingzoo",)),
+    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (80, 136), extras=("pettingzoo",)),
     # Another framework: compared with its parent unit by unit, a line count would mean nothing.
     "ppo_atari_envpool_xla_jax.py": Script(
         "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})

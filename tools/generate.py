@@ -22,8 +22,8 @@ import scores
 import undo
 from sync import Collection
 
-# All these files are generated; those that nothing generates any more are left over.
-PATTERNS = ("docs/diffs/*", "docs/source/*.md", "docs/read-*.md")
+# Of these files those are left over that are generated, says their text, and that nothing makes.
+PATTERNS = ("docs/diffs/*.diff", "docs/diffs/*.md", "docs/source/*.md", "docs/read-*.md")
 
 
 def about_details(collection: Collection) -> dict[str, list[str]]:
@@ -51,6 +51,11 @@ def generated(collection: Collection) -> dict[Path, str]:
     )
 
 
+def is_generated(path: Path) -> bool:
+    """Whether a page says so itself; diffs cannot."""
+    return path.suffix == ".diff" or "<!-- Generated " in path.read_text(encoding="utf-8")
+
+
 def stale_files(collection: Collection) -> dict[Path, str | None]:
     """Files that are missing, out of date or left over, and what they must be; None: deleted.
 
@@ -63,9 +68,19 @@ def stale_files(collection: Collection) -> dict[Path, str | None]:
             stale[path] = text
     for pattern in PATTERNS:
         for path in collection.root.glob(pattern):
-            if path not in wanted:
+            if path not in wanted and is_generated(path):
                 stale[path] = None
     return dict(sorted(stale.items()))
+
+
+def tag_problems(collection: Collection) -> list[str]:
+    """Tags of the scripts that no detail has, a sentence for each."""
+    return [
+        f"ppo/{script}: line {tag.line}: tools/details.toml has no [{tag.name}]"
+        for script in collection.scripts()
+        for tag in details.find_tags(collection.source(script))
+        if tag.name not in details.DETAILS and tag.name != "deviation"
+    ]
 
 
 def write(path: Path, text: str | None) -> None:
@@ -86,7 +101,7 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     args = parser.parse_args(argv)
     collection = collection or Collection()
     try:
-        problems = collection.check() or notes.check(collection)
+        problems = collection.check() or notes.check(collection) or tag_problems(collection)
         stale = {} if problems else stale_files(collection)
     except (OSError, ValueError) as error:
         problems, stale = [str(error)], {}

@@ -82,6 +82,8 @@ def scores(root: Path, script: str) -> dict[str, list[float]]:
     for row in rows:
         if "group" in row:  # of compare.py, under the name of a script
             continue
+        if row.get("script", script) != script:  # a copy of it with a name that begins alike
+            continue
         # The last rollout that would go beyond the published number is left out.
         if int(row["steps"]) >= WHOLE * wanted.get(row["env_id"], 0):
             found.setdefault(row["env_id"], []).append(float(row["score"]))
@@ -104,8 +106,10 @@ def speed(root: Path, script: str) -> str:
     theirs = {
         r["column"]: float(r["median"]) for r in rows if r["contender"] == f"CleanRL {script}"
     }
-    plain = theirs[f"{script} is faster"]
+    plain = theirs.get(f"{script} is faster")
     flags = [ratio for column, ratio in theirs.items() if column.startswith("with --")]
+    if plain is None or not flags:  # measured without CleanRL, or without the flags
+        return ""
     return f"{one_digit(plain)} to {one_digit(max(flags))} ×"
 
 
@@ -152,7 +156,8 @@ def scores_table(collection: Collection) -> str:
     """Table of the five results beside CleanRL's."""
     rows = ["| environment | ours | CleanRL | script |", "|---|---:|---:|---|"]
     for script, env_id in HEADLINES:
-        ours = mean_and_std(scores(collection.root, script)[env_id])
+        runs = scores(collection.root, script).get(env_id)
+        ours = mean_and_std(runs) if runs else "to come"
         theirs = mean_and_std([published(collection.root, script)[env_id][0]])
         rows.append(f"| {env_id} | {ours} | {theirs} | `{script}` |")
     return "\n".join(rows)

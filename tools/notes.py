@@ -341,7 +341,7 @@ def pairs_with_notes(collection: Collection) -> Iterator[tuple[Pair, list[Note]]
         sources = collection.source(parent), collection.source(child)
         pair = Pair(parent, child, *sources, by_unit)
         path = collection.root / pair.notes_file
-        yield pair, read_notes(path.read_text()) if path.exists() else []
+        yield pair, read_notes(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def check(collection: Collection) -> list[str]:
@@ -351,7 +351,7 @@ def check(collection: Collection) -> list[str]:
     for pair, notes in pairs_with_notes(collection):
         known.add(pair.notes_file)
         problems += problems_of(pair, notes)
-    for path in sorted((collection.root / "docs" / "notes").glob("*")):
+    for path in sorted((collection.root / "docs" / "notes").glob("[!.]*.md")):
         name = str(path.relative_to(collection.root))
         if name not in known:
             problems.append(f"{name}: there is no such script")

@@ -199,7 +199,7 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
     """By tag: links to where the detail is explained beside its line."""
     found: dict[str, list[str]] = {}
     for path in sorted((collection.root / "docs" / "reading").glob("*.md")):
-        for tag in DETAIL.findall(path.read_text()):
+        for tag in DETAIL.findall(path.read_text(encoding="utf-8")):
             link = f"[Read {path.stem}.py](read-{path.stem}.md#{tag})"
             found.setdefault(tag, []).append(f"Explained beside its line: {link}.")
     return found
@@ -216,7 +216,9 @@ def pages(collection: Collection) -> dict[Path, str]:
         script = f"{path.stem}.py"
         effects = read_effects(collection.root / RESULTS / f"ablation_{path.stem}.csv")
         try:
-            text = page(script, collection.source(script), path.read_text(), effects)
+            text = page(
+                script, collection.source(script), path.read_text(encoding="utf-8"), effects
+            )
         except ValueError as error:
             raise ValueError(f"docs/reading/{path.name}: {error}") from error
         result[docs / f"read-{path.stem}.md"] = text

@@ -146,6 +146,8 @@ def our_scores(root: Path, scripts: list[str]) -> dict[str, list[Score]]:
         for row in rows_of(file):
             if "group" in row:  # of compare.py, under the name of a script
                 continue
+            if row.get("script", script) != script:  # a copy of it with a name that begins alike
+                continue
             value, steps, minutes = float(row["score"]), int(row["steps"]), float(row["minutes"])
             hardware = row.get("hardware") or "not recorded"
             found[script].append(Score(row["env_id"], value, steps, minutes, hardware))

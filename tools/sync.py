@@ -293,7 +293,7 @@ class Collection:
         """
         path = self.root / RECORD
         try:
-            return json.loads(path.read_text()) if path.exists() else {}
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         except ValueError as error:
             raise ValueError(f"{RECORD}: {error}") from error
 
@@ -363,6 +363,15 @@ class Collection:
             problems.append(f"`{unit}` {STATES[now]}{advice}")
         return problems
 
+    def unit_to_copy(self, unit: str, source: str) -> Unit:
+        """A unit of a script. Raises ValueError if it has no such unit, or is not to be shared."""
+        units = by_name(self.source(source))
+        if unit in FREE:
+            raise ValueError(f"every script has its own {unit}")
+        if unit not in units:
+            raise ValueError(f"ppo/{source} has no unit `{unit}`; it has: {', '.join(units)}")
+        return units[unit]
+
     def copy(self, unit: str, source: str) -> list[str]:
         """Copy a unit of `source` into the descendants that share it; returns what happened.
 
@@ -370,11 +379,8 @@ class Collection:
         record. Raises ValueError, and changes nothing, if the source has no such unit, if every
         script has its own, or if it fits into a script nowhere.
         """
+        self.unit_to_copy(unit, source)
         units = by_name(self.source(source))
-        if unit in FREE:
-            raise ValueError(f"every script has its own {unit}")
-        if unit not in units:
-            raise ValueError(f"ppo/{source} has no unit `{unit}`; it has: {', '.join(units)}")
         record, texts, own = self.record(), {}, []
         queue = self.children(source)
         while queue:
@@ -494,6 +500,8 @@ def run(args: argparse.Namespace, collection: Collection) -> str:
         case "diff":
             return show_diff(args.parent, args.child, collection)
         case "copy":
+            for unit in args.units:  # before anything is written
+                collection.unit_to_copy(unit, args.source)
             report = [line for unit in args.units for line in collection.copy(unit, args.source)]
         case _:  # accept
             report = collection.accept(args.script, args.units)

@@ -83,7 +83,7 @@ class Ablation(Undoing):
 def tests_in(file: str) -> list[str]:
     """The test functions in a file of tests/: `test_a`, `TestClass::test_b`."""
     found = []
-    for node in ast.parse((TESTS / file).read_text()).body:
+    for node in ast.parse((TESTS / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             found.append(node.name)
         if isinstance(node, ast.ClassDef):
@@ -92,10 +92,26 @@ def tests_in(file: str) -> list[str]:
     return [name for name in found if name.rpartition("::")[2].startswith("test_")]
 
 
+KEYS = {"mutation": ("tag", "undone", "tests"), "ablation": ("tag", "without")}  # of each row
+
+
 def read_rows(script: str, kind: str) -> list[dict[str, Any]]:
-    """The rows of a kind in the table of a script; none if there is no table."""
+    """The rows of a kind in the table of a script; none if there is no table.
+
+    Raises ValueError if a row lacks something.
+    """
     file = TABLES / f"{Path(script).stem}.toml"
-    return tomllib.loads(file.read_text()).get(kind, []) if file.exists() else []
+    if not file.exists():
+        return []
+    try:
+        rows = tomllib.loads(file.read_text(encoding="utf-8")).get(kind, [])
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+    for number, row in enumerate(rows, start=1):
+        for key in KEYS[kind]:
+            if key not in row:
+                raise ValueError(f"{file.name}: {kind} {number} lacks `{key}`")
+    return rows
 
 
 def edits_of(row: dict[str, Any]) -> Edits:
