@@ -163,7 +163,8 @@ def main() -> None:
     file = args.run / "checkpoint.pt" if args.run.is_dir() else args.run
     checkpoint = script.load_checkpoint(file)
     trained = checkpoint["args"]
-    settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
+    defaults = {field.name: field.default for field in dataclasses.fields(script.Args)}
+    settings = {name: defaults.get(name) for name in script.MACHINE_FLAGS}
     settings |= {
         "seed": trained.seed if args.seed is None else args.seed,
         "eval_episodes": args.episodes,

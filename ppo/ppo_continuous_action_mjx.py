@@ -78,7 +78,7 @@ class Args:
     num_iterations = property(lambda self: self.total_timesteps // self.batch_size)
 
     def __post_init__(self) -> None:
-        if self.num_envs:
+        if self.num_envs or self.resume not in (None, "auto"):  # a run's checkpoint has them
             return
         try:
             on_cpu = setup_jax(self).platform == "cpu"
@@ -207,7 +207,7 @@ class Playground:
         every = max(1, round(1 / 30 / self.task.dt))  # steps from picture to picture
         frames = []
         with mujoco.Renderer(model) as renderer:
-            for pose in poses[::every]:
+            for pose in poses[: LONGEST_FILM * every : every]:
                 for name, x in zip(POSE, pose, strict=True):
                     setattr(data, name, x)
                 mujoco.mj_forward(model, data)
@@ -232,7 +232,7 @@ def check_envs(args: Args) -> None:
     if name not in known:
         near = get_close_matches(name, known, cutoff=0.0)
         refuse(f"MuJoCo Playground has no {name}; it has {', '.join(near)} and others")
-    if name.startswith("Reacher") and not hasattr(mujoco.MjSpec, "find_body"):
+    if name in ("ReacherEasy", "ReacherHard") and not hasattr(mujoco.MjSpec, "find_body"):
         refuse(f"MuJoCo {mujoco.__version__} no longer has what Playground's {name} calls")
     try:
         envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
@@ -279,7 +279,10 @@ def merge_stats(stats: Array, x: Array, valid: Array) -> Array:
     mean = (weight * x).sum(0)
     delta = mean - stats[1]
     var = (weight * (x - mean) ** 2).sum(0)
-    var = (1 - share) * stats[2] ** 2 + share * var + share * (1 - share) * delta**2
+    change = var - stats[2] ** 2
+    # As torch.lerp: two shares that are rounded add up to less than 1, which would shrink it.
+    var = jnp.where(share < 0.5, stats[2] ** 2 + share * change, var - (1 - share) * change)
+    var += share * (1 - share) * delta**2
     return jnp.stack([count, stats[1] + share * delta, jnp.sqrt(var)])
 
 
@@ -559,7 +562,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     save_if_due(run, learner, iterations_done, global_step)
 
     # ------ storage: the rows of a rollout come from `rollout` ------
-    state, next_obs = envs.reset(jax.random.fold_in(env_key, global_step))
+    state, next_obs = envs.reset(jax.random.fold_in(env_key, iterations_done))
     last_done = jnp.ones((1, args.num_envs), bool)  # before the first step of the rollout
     discounted = jnp.zeros(args.num_envs)  # sums of rewards so far, before that step
     for iteration in range(iterations_done + 1, args.num_iterations + 1):

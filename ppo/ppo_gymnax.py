@@ -153,11 +153,13 @@ class Gymnax:
         canvas = visualizer.fig.canvas
         for episode, states in episodes.items():
             visualizer.state_seq = states
+            visualizer.ax.clear()
+            visualizer.init()  # draws what stays where it is, say the goal of a maze
             frames = []
-            for number in range(len(states)):
+            for number in range(min(len(states), LONGEST_FILM)):
                 visualizer.update(number)
                 canvas.draw()
-                frames.append(np.array(canvas.buffer_rgba())[..., :3])
+                frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
             save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
 
     def close(self) -> None:
@@ -175,10 +177,18 @@ def check_envs(args: Args) -> None:
     if args.env_id not in known:
         near = get_close_matches(args.env_id, known, cutoff=0.0)
         refuse(f"gymnax has no {args.env_id}; it has {', '.join(near)} and others")
-    check_spaces(args, make_envs(args, Path()), gym.spaces.Box, gym.spaces.Discrete)
+    try:
+        envs = make_envs(args, Path())
+    except OSError as error:  # MNISTBandit-bsuite
+        refuse(f"{args.env_id} downloads its data, and could not: {error}")
+    if isinstance(envs.single_action_space, gym.spaces.Box) and args.env_id not in gym.registry:
+        refuse(f"{args.env_id} has continuous actions, and no script plays those of gymnax")
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     for name in ("num_seeds", "log_every"):
         if getattr(args, name) < 1:
             refuse(f"--{name.replace('_', '-')} starts at 1")
+    if args.seed + args.num_seeds > 2**32:
+        refuse("--seed and the seeds that follow it must be below 2**32")
 
 
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
@@ -193,7 +203,7 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
 
 
 def patches(images: Array) -> Array:  # (batch, h, w, channels) to (batch, h - 2, w - 2, 9 channels)
-    """All squares of 3 x 3 pixels. A linear layer of them is a convolution; XLA's own are slow."""
+    """All squares of 3 x 3 pixels. A linear layer of them is a convolution; CPUs have it faster."""
     height, width = images.shape[1] - 2, images.shape[2] - 2
     squares = [images[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
     return jnp.concatenate(squares, axis=-1)
@@ -601,6 +611,8 @@ def log_seeds(run: Any, before: Array, episodes: dict[str, np.ndarray], step: in
     for number, (over, score, length) in enumerate(of_seeds):
         if over.any():
             means[number] = score[over].mean(), length[over].mean()
+    known = means[~np.isnan(means).any(1)]
+    run.recent = known.tolist()  # the terminal shows their mean
     new_returns = episodes["score"][episodes["over"]]
     if len(new_returns) and not np.isnan(means).any():
         returns, lengths = means.T
@@ -613,7 +625,6 @@ def log_seeds(run: Any, before: Array, episodes: dict[str, np.ndarray], step: in
         }
         run.write(point, step)
         run.write_histogram("charts/episodic_returns", new_returns, step)
-        run.recent = means.tolist()  # the terminal shows their mean
     return jnp.array(means)
 
 
@@ -650,6 +661,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     iteration = checkpoint.get("iteration", 0)
     global_step = checkpoint.get("global_step", 0)
     run = Run(args, run_dir, checkpoint)
+    for file in run_dir.glob("agent-seed*.pt"):  # of the end that this run had before
+        file.unlink()
     save_if_due(run, now, iteration, global_step)
 
     while iteration < args.num_iterations:

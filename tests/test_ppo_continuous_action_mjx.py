@@ -186,6 +186,17 @@ def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
     np.testing.assert_allclose(stats, two_pass(x[valid].astype(np.float64)), rtol=2e-4)
 
 
+def test_what_does_not_change_is_kept_over_many_merges():
+    """Rounding must not add up: rows of -1 and 1 have a standard deviation of 1."""
+    rows = jnp.array([[-1.0], [1.0]] * 32)
+
+    def merge(stats: Any, _: None) -> tuple[Any, None]:
+        return script.merge_stats(stats, rows, jnp.ones(64, bool)), None
+
+    stats, _ = jax.lax.scan(merge, jnp.array([[0.0], [0.0], [1.0]]), None, length=50_000)
+    assert stats.ravel().tolist() == [3_200_000, 0, 1]
+
+
 def test_features_are_normalized_and_clipped():
     agent, obs = make_agent(), np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     _, mean, std = np.array(agent.obs_stats[...])
@@ -471,6 +482,11 @@ def test_films_show_whole_episodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     films = sorted(path.name for path in tmp_path.glob("*.mp4"))
     assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
     assert Renderer.drawn == [0, 2, 4, 7, 9, 11]
+    Renderer.drawn = []
+    monkeypatch.setattr(script, "LONGEST_FILM", 3)
+    still = np.zeros((0, 3)), np.zeros((0, 4))
+    envs.write_film(str(tmp_path), [(np.array([x]), *still) for x in range(20)])
+    assert Renderer.drawn == [0, 2, 4]
 
 
 def test_each_episode_of_an_evaluation_is_filmed(
@@ -583,6 +599,16 @@ def test_number_of_robots_depends_on_the_device(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(script, "setup_jax", lambda args: type("Gpu", (), {"platform": "gpu"}))
     args = script.Args(total_timesteps=10**6)
     assert args.num_envs == 2048 and args.batch_size == 65_536 and args.num_iterations == 15
+
+
+def test_the_number_of_robots_of_a_resumed_run_is_in_its_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """To choose one would set up JAX, with flags that are not the run's."""
+    chosen = []
+    monkeypatch.setattr(script, "setup_jax", lambda _: chosen.append(1) or jax.devices("cpu")[0])
+    assert script.Args(resume="runs/a-run").num_envs == 0 and not chosen
+    assert script.Args(resume="auto").num_envs == 64 and chosen
 
 
 def refusal(capsys: pytest.CaptureFixture[str], **flags: Any) -> str:

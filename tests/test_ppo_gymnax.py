@@ -498,7 +498,7 @@ def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
         ([], []),  # no point: nothing is new
         ([50, 70], [40]),
     ]
-    shown = []
+    shown, recent = [], []
     for call, seeds in enumerate(calls):
         score = np.zeros((2, 5))
         over = np.zeros((2, 5), bool)
@@ -509,6 +509,7 @@ def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
         means = script.log_seeds(run, means, episodes, 100 * (call + 1))
         run.log({}, 0.0, 0.1, 100 * (call + 1))
         shown.append(run.progress.postfix)
+        recent.append(run.recent)
     run.writer.close()
     points = Run(script, run.args, tmp_path).scalars()
     histograms = events(tmp_path).Histograms("charts/episodic_returns")
@@ -519,6 +520,7 @@ def test_points_of_several_seeds_are_always_of_all_seeds(tmp_path: Path):
     assert points["charts/episodic_return_max"] == [(200, 30.0), (400, 60.0)]
     assert points["charts/episodes"] == [(200, 1.0), (400, 3.0)]
     assert means.tolist() == [[60, 61], [40, 41]]
+    assert recent[0] == [[15, 16]], "of those seeds that have one"
     assert shown[1] == shown[2] == "return 22.5, length 24" and shown[3] == "return 50.0, length 51"
 
 
@@ -579,6 +581,8 @@ def test_an_iteration_is_compiled_once(env_id: str):
             {"env_id": "FrozenLake-misc"},
             "FrozenLake-misc shows Discrete.*, this script needs a Box",
         ),
+        ({"env_id": "Reacher-misc"}, "Reacher-misc has continuous actions, and no script plays"),
+        ({"seed": 2**32 - 2, "num_seeds": 3}, r"--seed and the seeds that follow .* below 2\*\*32"),
         ({"env_id": "CartPole-v2"}, "gymnax has no CartPole-v2; it has .*CartPole-v1"),
         ({"num_seeds": 0}, "--num-seeds starts at 1"),
         ({"log_every": 0}, "--log-every starts at 1"),
@@ -600,6 +604,40 @@ def test_bad_input_is_refused_in_one_line(
     assert len(lines) == 1 and re.search(message, lines[0]), lines
 
 
+def test_data_that_cannot_be_downloaded_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def no_network(*_: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(script, "make_envs", no_network)
+    with pytest.raises(SystemExit) as refused:
+        script.check_envs(script.Args(env_id="MNISTBandit-bsuite"))
+    told = "MNISTBandit-bsuite downloads its data, and could not: no network"
+    assert refused.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_a_maze_is_drawn_with_the_goal_of_its_episode(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    envs = script.make_envs(script.Args(env_id="MetaMaze-misc", num_envs=1), tmp_path)
+    states = [envs.env.reset(jax.random.key(seed), envs.params)[1] for seed in (1, 2)]
+    assert states[0].goal.tolist() != states[1].goal.tolist()
+    visualizer = envs.visualizer()
+    monkeypatch.setattr(envs, "visualizer", lambda: visualizer)
+    drawn = []
+
+    def note(frames: list[np.ndarray], *_: Any, **__: Any) -> None:
+        (goal,) = (text for text in visualizer.ax.texts if text.get_text() == "G")
+        drawn.append([round(float(x)) for x in goal.get_position()[::-1]])  # a bit off the middle
+        assert len(frames) == 2 and frames[0].flags.owndata
+
+    monkeypatch.setattr(script, "save_video", note)
+    monkeypatch.setattr(script, "LONGEST_FILM", 2)
+    envs.film({number: [state] * 3 for number, state in enumerate(states)})
+    assert drawn == [state.goal.tolist() for state in states]
+
+
 @pytest.mark.slow("JAX compiles")
 def test_command_line(tmp_path: Path):
     """Two seeds that Ctrl-C stops are resumed, then played and filmed together and alone."""
@@ -611,6 +649,12 @@ def test_command_line(tmp_path: Path):
     assert "over 2 episodes" in played(folder, *playing, cwd=tmp_path)
     assert "over 1 episodes" in played(folder / "agent-seed2.pt", *playing, cwd=tmp_path)
     assert len(list(folder.glob("videos/*/*.mp4"))) == 2
+    # One that goes on is not finished, and has no finished agents.
+    more = ("--total-timesteps", 50_000_000)
+    process = command_line.start_command("--resume", folder, *more, cwd=tmp_path, script=file)
+    command_line.wait_until(lambda: not list(folder.glob("agent*.pt")), 100)
+    process.kill()
+    command_line.finish(process)
 
 
 def test_a_run_that_logs_more_often_is_found_by_resume_auto():

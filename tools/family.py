@@ -62,22 +62,22 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that come, 30 let iterations and seeds run in one call; 70 log several seeds,
-    # name one that diverges and take one out; 20 keep random keys apart; 25 film; 33 are networks
-    # for two kinds of observations; 45 wrap gymnax and 35 save time. An iteration moves from
-    # `train` into a function.
+    # Of the lines that come, 30 let iterations and seeds run in one call; 72 log several seeds,
+    # name one that diverges and take one out; 20 keep random keys apart; 27 film; 33 are networks
+    # for two kinds of observations; 45 wrap gymnax, 8 refuse some of its tasks and 35 save time. An
+    # iteration moves from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (187, 416),
+        (186, 428),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
     # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
-    # their episodes, films and checks, 50 the statistics, which the parent's rewards do not need,
+    # their episodes, films and checks, 52 the statistics, which the parent's rewards do not need,
     # 14 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (152, 290),
+        (152, 293),
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),
