@@ -83,6 +83,7 @@ def import_script(script: Path) -> ModuleType:
         fail(f"{script} is not a Python script")
     module = importlib.util.module_from_spec(spec)
     sys.modules[script.stem] = module
+    sys.path.insert(0, str(script.resolve().parent))  # as if it were run: it may import others
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:

@@ -88,6 +88,7 @@ def import_script(script: Path) -> ModuleType:
         fail(f"no script at {script}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[script.stem] = module
+    sys.path.insert(0, str(script.resolve().parent))  # as if it were run: it may import others
     spec.loader.exec_module(module)
     return module
 

@@ -56,7 +56,7 @@ class Args:
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
-    clip_coef: float = 0.1  # how far an update may move the policy; usually 0.1 to 0.3
+    clip_coef: float = 0.1  # ratios beyond 1 ± this gain no more; usually 0.1 to 0.3
     clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
@@ -202,6 +202,7 @@ def check_envs(args: Args) -> None:
         refuse(f"PettingZoo has no {args.env_id}; it has {', '.join(near)}")
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    envs.close()
     if args.num_envs % envs.players:
         refuse(f"--num-envs must be a multiple of the game's {envs.players} players")
 
@@ -267,7 +268,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Resets come one step late: at an episode's end, values[1:] has its last observation's value.
+    # Where resets come one step late, values[1:] has the last observation's value at an end.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -295,8 +296,7 @@ def ppo_loss(
     if args.norm_adv:
         centered = advantages - weight @ advantages
         variance = (weight @ centered**2) * count / (count - 1).clamp(min=1)  # unbiased
-        std = variance.sqrt()
-        advantages = centered / (std + 1e-8)  # [core-7] advantage normalization, per minibatch
+        advantages = centered / (variance.sqrt() + 1e-8)  # [core-7] advantage normalization
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
     gain = torch.min(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective
@@ -480,6 +480,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -534,6 +535,8 @@ RUN_FLAGS = (
     "wandb_project_name",
     "wandb_entity",
 )
+# Error numbers: no space on the device, and, on Unix, a quota that is used up.
+DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
 PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
 
@@ -642,7 +645,7 @@ class Run:
             return
         metrics["losses/explained_variance"] = explained_variance
         metrics["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
-        now = time.monotonic()
+        now = time.perf_counter()
         if self.first_log is None:
             self.first_log = (now, step)  # the first iteration, which may compile, is left out
         else:
@@ -765,7 +768,7 @@ def describe_run(args: Args, folder: Path) -> None:
         "processes": args.batch_size // (args.num_envs * args.num_steps),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(SCRIPT, folder)
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)  # not its mode: it may be read-only
     (folder / "args.json").write_text(json.dumps(about, indent=1))
 
 
@@ -932,7 +935,7 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
 
 def report_thread(failure: Any) -> None:
     """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
-    if getattr(failure.exc_value, "errno", None) != errno.ENOSPC:
+    if getattr(failure.exc_value, "errno", None) not in DISK_FULL:
         threading.__excepthook__(failure)
 
 
@@ -981,8 +984,8 @@ def check(args: Args) -> None:
             refuse(f"--{name.replace('_', '-')} is not a number")
     if args.target_kl is not None and args.target_kl <= 0:
         refuse("--target-kl must be above 0")
-    if args.seed >= 2**32:
-        refuse("--seed must be below 2**32")
+    if args.seed >= 2**31:  # others are made of it by addition, and some libraries have 32 bits
+        refuse("--seed must be below 2**31")
     if max(args.gamma, args.gae_lambda) > 1:
         refuse("--gamma and --gae-lambda must be at most 1")
     if args.num_envs * args.num_steps % args.num_minibatches:
@@ -993,9 +996,11 @@ def check(args: Args) -> None:
         refuse(f"--total-timesteps is below one batch, {args.batch_size}")
     if args.compile and not shutil.which("g++"):
         refuse("--compile needs g++: apt install g++")
+    if len(args.exp_name) > 100:
+        refuse("--exp-name has more than 100 characters, too many for the name of a folder")
     flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
     existing = Path(folder).absolute()
-    while not existing.exists():
+    while not os.path.exists(existing):  # Path.exists fails in folders that one may not enter
         existing = existing.parent
     if not (existing.is_dir() and os.access(existing, os.W_OK)):
         refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
@@ -1012,7 +1017,10 @@ def check(args: Args) -> None:
         missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
         advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
         refuse(f"--env-id {args.env_id}: {missing}; {advice}")
-    except ImportError as error:  # versions that Gymnasium has given away
+    except ImportError as error:
+        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if "gymnasium" not in raised_in.parts:  # a mistake in the user's own module
+            raise
         refuse(f"--env-id {args.env_id}: {error}"[:300])
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
@@ -1059,6 +1067,7 @@ def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
     args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}
     if args.resume == "":  # say a shell's variable that is not set
         refuse("--resume needs a run folder, or auto")
@@ -1067,6 +1076,7 @@ def main() -> int:
         if not args.resume:
             say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
     if args.resume:
+        args.resume = os.path.expanduser(args.resume)
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
         args = resumed(args, checkpoint)
     check(args)
@@ -1078,7 +1088,7 @@ def main() -> int:
     try:
         return train(args, folder, checkpoint)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in DISK_FULL:
             raise
         refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
     finally:

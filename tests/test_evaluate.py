@@ -237,10 +237,14 @@ def test_run_of_several_gpus_goes_on_and_is_played_without_one(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CommandRun]:
-    """Somebody's own script, with another network, and a run of it."""
+    """Somebody's own script, whose network's width is in a file beside it, and a run of it."""
     cwd = tmp_path_factory.mktemp("edited")
+    (cwd / "width_of_mine.py").write_text("WIDTH = 24\n")
     script = cwd / "my_ppo.py"
-    script.write_text(SCRIPT.read_text().replace("64", "24"))
+    source = SCRIPT.read_text().replace("64", "WIDTH")
+    script.write_text(
+        source.replace("import random\n", "import random\nfrom width_of_mine import WIDTH\n")
+    )
     return script, train_command(
         *("--total-timesteps", 512, "--eval-episodes", 0), cwd=cwd, script=script
     )
@@ -259,6 +263,7 @@ def test_mistake_in_an_edited_script_keeps_its_traceback(
     edited: tuple[Path, CommandRun], tmp_path: Path
 ) -> None:
     script, made = edited
+    shutil.copy(script.with_name("width_of_mine.py"), tmp_path)
     broken = tmp_path / script.name
     broken.write_text(script.read_text().replace("nn.Tanh()", "nn.Tanhh()"))
     done = run_command(made.folder, "--script", broken, cwd=tmp_path, script=EVALUATE)

@@ -89,7 +89,8 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("divergence NaN", "--target-kl nan", "target-kl", {}),
     ("divergence negative", "--target-kl -1", "target-kl", {}),
     ("seed negative", "--seed -1", "seed", {}),
-    ("seed too large", "--seed 4294967296", r"seed must be below 2\*\*32", {}),
+    ("seed too large", "--seed 2147483648", r"seed must be below 2\*\*31", {}),
+    ("name too long", f"--exp-name {'x' * 101}", "exp-name has more than 100 characters", {}),
     ("environment misspelt", "--env-id CartPol-v1", r"nearest: CartPole-v1, .*docs/index\.md", {}),
     ("environment's version", "--env-id CartPole-v7", "nearest: CartPole-v1", {}),
     ("environment without version", "--env-id Lunarlander", "nearest: LunarLander-v3", {}),
@@ -169,6 +170,14 @@ def test_bad_input_is_refused_in_one_line(
     assert contents(material) == before  # above all: no trap was sprung
 
 
+def test_mistake_in_a_module_of_ones_own_shows_a_traceback(tmp_path: Path) -> None:
+    """Also where a name cannot be imported, which Gymnasium says of versions that it gave away."""
+    (tmp_path / "mistaken.py").write_text("from json import nothing\n")
+    flags, paths = ("--env-id", "mistaken:Env-v0"), {"PYTHONPATH": str(tmp_path)}
+    stderr = traceback_of(*flags, cwd=tmp_path / "cwd", script=SCRIPT, **paths)
+    assert 'mistaken.py", line 1' in stderr and "cannot import name 'nothing'" in stderr
+
+
 @pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
 def test_mistake_in_an_edited_script_shows_a_traceback(
     flags: tuple[str, ...], tmp_path: Path
@@ -188,10 +197,10 @@ def test_environment_that_breaks_shows_a_traceback(tmp_path: Path) -> None:
     assert "RuntimeError: the simulator\nis not licensed" in stderr
 
 
-def traceback_of(*args: object, cwd: Path, script: Path) -> str:
+def traceback_of(*args: object, cwd: Path, script: Path, **changes: str) -> str:
     """What Python says of a mistake that is none of the input; nothing has been created."""
     cwd.mkdir()
-    done = run_command(*SHORT, *args, cwd=cwd, script=script)
+    done = run_command(*SHORT, *args, cwd=cwd, script=script, **changes)
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback"), done.stderr
     assert done.stdout == ""

@@ -33,6 +33,7 @@ from helpers.command_line import (
     resume_command,
     run_command,
     start_command,
+    the_folder,
     train_command,
     wait_for_checkpoint,
     wait_until,
@@ -283,6 +284,17 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
 
 
 # ------ a folder that others write, a full disk, nobody who reads ------
+def test_a_home_folder_that_the_shell_has_left_is_found(tmp_path: Path) -> None:
+    """As in --runs-dir=~/runs; the next command finds the run there, too."""
+    home = {"cwd": tmp_path, "HOME": str(tmp_path)}
+    flags = ("--runs-dir=~/runs", "--total-timesteps", 512, "--eval-episodes", 0)
+    assert run_command(*flags, **home).returncode == 0
+    folder = the_folder(tmp_path / "runs")
+    flags = (f"--resume=~/runs/{folder.name}", "--total-timesteps", 1024)
+    assert run_command(*flags, **home).returncode == 0
+    assert checkpoint(folder)["global_step"] == 1024
+
+
 def test_run_that_another_process_writes_is_refused(tmp_path: Path) -> None:
     process = start_command(*ENDLESS, cwd=tmp_path)
     folder = wait_for_checkpoint(tmp_path / "runs", process)
@@ -377,7 +389,7 @@ def test_an_error_with_workers_ends_the_run(tmp_path: Path) -> None:
     """They ignore SIGTERM, which is how Python would end them."""
     edited = tmp_path / "ppo.py"
     source = SCRIPT.read_text()
-    line = "    # Resets come one step late"
+    line = "    # Where resets come one step late"
     assert source.count(line) == 1
     edited.write_text(source.replace(line, f"    raise ValueError('a mistake')\n{line}"))
     flags = (*TINY, "--async-envs", "--runs-dir", "runs")

@@ -141,3 +141,12 @@ def test_observations_of_any_shape_and_type(name: str, tmp_path: Path):
     flat = torch.stack([row.flatten().float() for row in obs])
     torch.testing.assert_close(agent.features(obs), flat, rtol=0, atol=0)
     envs.close()
+
+
+# ------ environments ------
+def test_the_environment_of_the_check_is_closed(monkeypatch: pytest.MonkeyPatch):
+    """It may be a program that listens at a port, say; the training's is another one."""
+    made, make_envs = [], ppo.make_envs
+    monkeypatch.setattr(ppo, "make_envs", lambda *a: made.append(make_envs(*a)) or made[-1])
+    ppo.check(ppo.Args())
+    assert [envs.closed for envs in made] == [True]

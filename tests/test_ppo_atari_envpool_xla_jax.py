@@ -664,7 +664,7 @@ def test_command_line(name: str, tmp_path: Path):
         ({"device": "cuda"}, "--device cuda: .*cuda"),
         ({"device": "cpu:7"}, "--device cpu:7: "),
         ({"device": "toaster"}, "--device toaster: .*toaster"),
-        ({"seed": 2**32}, r"--seed must be below 2\*\*32"),
+        ({"seed": 2**31}, r"--seed must be below 2\*\*31"),
         ({"learning_rate": float("nan")}, "--learning-rate starts at"),
     ],
 )

@@ -302,7 +302,7 @@ def evaluate_slowly(module: ModuleType, folder: Path) -> bool:
     """Trains; was the evaluation over when the process could leave? It takes two seconds."""
     module.evaluate = lambda *_: time.sleep(2) or {"episodic_return": np.zeros(1)}
     flags = SHORT | {"total_timesteps": 96, "num_envs": 2, "eval_episodes": 1, "timeout": 1}
-    flags["seed"] = 2**32 - 1  # the largest that is allowed; that of the second process is larger
+    flags["seed"] = 2**31 - 1  # the largest that is allowed; that of the second process is larger
     assert module.train(module.Args(**flags), folder, {}) == 0
     return (folder / "agent.pt").exists()
 

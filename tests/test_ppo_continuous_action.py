@@ -440,7 +440,10 @@ def test_simulators(env_id: str, package: str, tmp_path: Path):
         ("--env-id clockwork:MultiDiscreteAction-v0", r"see ppo_multidiscrete\.py"),
         ("--env-id HalfCheeta-v5", "HalfCheetah"),
         ("--env-id dm_control/no-such-task-v0", "no-such-task"),
-        ("--env-id continuous:WholeNumbers-v0", r"whole numbers.*see ppo\.py"),
+        (
+            "--env-id continuous:WholeNumbers-v0",
+            r"a Box of whole numbers: make a MultiDiscrete of it",
+        ),
         ("--rpo-alpha -0.1", "--rpo-alpha starts at 0"),
         ("--rpo-alpha nan", "--rpo-alpha starts at 0"),
         ("--num-minibatches 33", "--num-minibatches must divide"),

@@ -124,6 +124,12 @@ def test_components_in_rows_and_columns(script: ModuleType, tmp_path: Path):
 
 
 # ------ masks ------
+def test_a_mask_may_be_a_tuple_for_each_component_also_nested():
+    one, two, three = np.array([1, 0]), np.array([0, 1, 1]), np.array([[1], [1]])
+    assert masking.flat(((one, two), (three,))).tolist() == [1, 0, 0, 1, 1, 1, 1]
+    assert masking.flat(np.stack([one, one])).tolist() == [1, 0, 1, 0]
+
+
 def test_masked_distribution_is_torchs_over_the_valid_actions():
     agent, x = make_agent(masking), 3 * torch.randn(200, 4)
     valid = [part.nonzero()[:, 0] for part in MASK.split(NVEC)]

@@ -29,9 +29,9 @@ FAMILY: dict[str, Script] = {
     "ppo_continuous_action.py": Script("ppo.py", (22, 76), extras=("mujoco", "dm_control")),
     # The policy takes 20 lines; the others make Gymnasium environments of Gym-µRTS, which is older.
     "ppo_multidiscrete.py": Script("ppo.py", (8, 69), extras=("microrts",)),
-    # 52 lines find and check the masks: those that an environment gives are not all alike. The mask
+    # 57 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
-    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 81), extras=("microrts",)),
+    "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 86), extras=("microrts",)),
     # Of these lines 53 are the three wrappers and `warp`, a class for each detail, and 16 make
     # convolutions fast; 5 let threads that wait sleep.
     "ppo_atari.py": Script("ppo.py", (23, 114), extras=("atari",)),
@@ -68,7 +68,7 @@ FAMILY: dict[str, Script] = {
     # iteration moves from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (186, 428),
+        (186, 426),
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
