@@ -548,7 +548,7 @@ def test_the_profile_ends_before_an_outlier():
 def test_resampling_is_reproducible_and_holds_the_number():
     matrix = np.random.default_rng(4).normal(0.5, 0.2, (5, 3))
     first = numbers.bootstrap(matrix, numbers.interquartile_mean)
-    assert first == numbers.bootstrap(matrix, numbers.interquartile_mean)
+    assert repr(first) == repr(numbers.bootstrap(matrix, numbers.interquartile_mean))  # p is NaN
     assert first.low < first.value < first.high
     assert not numbers.bootstrap(matrix[:1], numbers.interquartile_mean).has_interval
 
