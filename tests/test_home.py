@@ -84,6 +84,8 @@ def test_speed_that_was_not_measured_beside_cleanrl_is_left_out(kept: str, root:
 
 def test_rounding_is_half_up() -> None:
     assert [home.one_digit(x) for x in (1.44, 1.45, 2.75, 3.0)] == ["1.4", "1.5", "2.8", "3.0"]
+    assert home.mean_and_std([20.45]) == "20.5" and home.mean_and_std([-85.25]) == "-85.3"
+    assert home.mean_and_std([1443.2, 1443.2]) == "1,443 ± 0"
 
 
 def test_results_of_an_edited_copy_are_not_the_scripts(root: Path) -> None:

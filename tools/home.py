@@ -95,7 +95,7 @@ def mean_and_std(x: list[float]) -> str:
     mean = statistics.mean(x)
     digits = 0 if abs(mean) >= 100 else 1
     spread = f" ± {statistics.stdev(x):,.{digits}f}" if len(x) > 1 else ""
-    return f"{mean:,.{digits}f}{spread}"
+    return f"{one_digit(mean) if digits else f'{mean:,.0f}'}{spread}"
 
 
 def speed(root: Path, script: str) -> str:
