@@ -179,7 +179,7 @@ def find_run(task: Task) -> tuple[Path | None, bool]:
 
 
 def printed_last(log: Path) -> str:
-    """What a log has from the last command on, which stands behind a "$"; empty without a log."""
+    """All that a log has from the last command on, which stands behind a "$"; empty without one."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return text[text.rfind("\n$ ") + 1 :]
 
@@ -204,7 +204,7 @@ def descendants(pid: int) -> list[int]:
     for child, parent in (map(int, line.split()) for line in listed.splitlines()):
         children.setdefault(parent, []).append(child)
     found = [pid]
-    for one in found:
+    for one in found:  # the list grows while it is read
         found += children.get(one, [])
     return found[1:]
 
@@ -292,7 +292,7 @@ def exit_code_behind(exit_code: int, command: Sequence[str], log: Path) -> int:
     if exit_code == 1 and any(Path(word).name == "torchrun" for word in command):
         reported = re.findall(r"\bexitcode\s*: (-?\d+)", printed_last(log))
         if reported:
-            return int(reported[-1])  # of the process that failed first
+            return int(reported[-1])  # the report ends with the process that failed first
     return exit_code
 
 

@@ -56,7 +56,7 @@ class Args:
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
-    clip_coef: float = 0.2  # ratios beyond 1 ± this gain no more; usually 0.1 to 0.3
+    clip_coef: float = 0.2  # the policy's ratio is clipped to 1 ± this; usually 0.1 to 0.3
     clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
@@ -311,11 +311,11 @@ def ppo_loss(
     logratio = newlogprob - mb["logprobs"]
     ratio = jnp.exp(logratio)  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
-    if args.norm_adv:
+    if args.norm_adv:  # in each minibatch
         centered = advantages - weight @ advantages
         variance = (weight @ centered**2) * count / (count - 1).clip(min=1)  # unbiased
         std = jnp.sqrt(variance)
-        advantages = centered / (std + 1e-8)  # [core-7] advantage normalization, per minibatch
+        advantages = centered / (std + 1e-8)  # [core-7] advantage normalization
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
     gain = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective

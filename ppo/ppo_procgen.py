@@ -65,7 +65,7 @@ class Args:
     learning_rate: float = 5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = False  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
-    clip_coef: float = 0.2  # ratios beyond 1 ± this gain no more; usually 0.1 to 0.3
+    clip_coef: float = 0.2  # the policy's ratio is clipped to 1 ± this; usually 0.1 to 0.3
     clip_vloss: bool = True  # clip the value function's update at clip_coef, too
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
@@ -272,7 +272,7 @@ def compute_gae(
     rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
     values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
     """
-    # Where resets come one step late, values[1:] has the last observation's value at an end.
+    # At a truncation values[1:] has the last observation's value: the reset comes one step later.
     next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
     deltas = rewards + args.gamma * next_values - values[:-1]
     goes_on = ~(terminated | truncated)
@@ -297,7 +297,7 @@ def ppo_loss(
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
-    if args.norm_adv:
+    if args.norm_adv:  # in each minibatch
         centered = advantages - weight @ advantages
         variance = (weight @ centered**2) * count / (count - 1).clamp(min=1)  # unbiased
         advantages = centered / (variance.sqrt() + 1e-8)  # [core-7] advantage normalization

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import sys
 import time
 from dataclasses import asdict, replace
@@ -359,6 +360,26 @@ def test_full_disk_that_the_events_meet_first_ends_the_run_with_a_line(tmp_path:
     assert process.stderr.read() == f"{SCRIPT.name}: {told}"
 
 
+def test_a_quota_that_is_used_up_is_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    """TensorBoard's thread says nothing of it, as main does."""
+    script = load_script("ppo.py")
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        script.report_thread(SimpleNamespace(exc_value=OSError(number, "no more")))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_of_a_read_only_script_can_be_resumed_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The run's copy of the script must not be read-only, too: the next one takes its place."""
+    script = load_script("ppo.py")
+    mine = Path(shutil.copy(SCRIPT, tmp_path))
+    mine.chmod(0o444)
+    monkeypatch.setattr(script, "SCRIPT", mine)
+    script.describe_run(script.Args(), tmp_path / "run")
+    assert (tmp_path / "run" / mine.name).stat().st_mode & stat.S_IWUSR
+
+
 def test_run_whose_output_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     """As with `python ppo.py | head -1`."""
     process = start_command("--num-envs", 1, *ENDLESS, cwd=tmp_path)
@@ -389,7 +410,7 @@ def test_an_error_with_workers_ends_the_run(tmp_path: Path) -> None:
     """They ignore SIGTERM, which is how Python would end them."""
     edited = tmp_path / "ppo.py"
     source = SCRIPT.read_text()
-    line = "    # Where resets come one step late"
+    line = "    # At a truncation values[1:]"
     assert source.count(line) == 1
     edited.write_text(source.replace(line, f"    raise ValueError('a mistake')\n{line}"))
     flags = (*TINY, "--async-envs", "--runs-dir", "runs")
