@@ -185,6 +185,9 @@ def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
     found = pages(collection, more)
     assert found.keys() == {docs / "details.md", docs / "source" / "ppo.md"}
     assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT}, more)
+    assert "What each detail is worth" not in found[docs / "details.md"]
+    effects = "## What each detail is worth\n\nMuch.\n\n## Core\n"
+    assert effects in pages(collection, more, "Much.\n")[docs / "details.md"]
     section = found[docs / "details.md"].split("### core-1: ")[1].split("###")[0]
     assert section.rstrip().endswith("\n- Tested by itself.\n- Without it: worse.")
     assert '--8<-- "ppo/ppo.py"' in found[docs / "source" / "ppo.md"]

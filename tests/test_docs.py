@@ -167,27 +167,51 @@ def test_every_metric_is_explained(script: str):
 def test_blocks_are_filled():
     begin, end = "<!-- begin flags ppo.py -->\n", "<!-- end -->"
     text = blocks.fill(ROOT, f"a\n{begin}stale{end}\nb\n{begin}{end}")
-    assert text.count('??? abstract "All flags"') == 2 and "stale" not in text
+    assert text.count("<summary>All flags</summary>") == 2 and "stale" not in text
     assert blocks.fill(ROOT, text) == text
 
 
 def test_flags_of_a_script_are_those_that_differ_from_its_parents():
     ours = "class Args:\n    # the task\n    seed: int = 1  # of all\n    envs: int = 4  # many\n"
     child = ours.replace("int = 4", "int = 8") + "    lstm: bool = True  # remember\n"
-    shown, everything = blocks.flags_section(child, "ppo.py", ours).split("???")
+    shown, everything = blocks.flags_section(child, "ppo.py", ours).split("<details")
     assert "| `--envs` | `8` | many |\n| `--lstm` | on | remember |" in shown
     assert "--seed" not in shown and "`ppo.py`; the other 1" in shown
-    assert everything.count("    | `--") == 3
-    shown, everything = blocks.flags_section(ours, "ppo.py", ours).split("???")
+    assert everything.count("\n| `--") == 3
+    shown, everything = blocks.flags_section(ours, "ppo.py", ours).split("<details")
     assert shown.strip() == "All 2 are those of `ppo.py`, with the same defaults."
-    assert everything.count("    | `--") == 2
+    assert everything.count("\n| `--") == 2
     shown, everything = blocks.flags_section(
         ours + "    # the run\n    a: int = 0\n", "", ""
-    ).split("???")
+    ).split("<details")
     assert "--seed" in shown and "`--a`" not in shown and "`--a`" in everything
 
 
-@pytest.mark.parametrize("name", ["table nowhere.md", "table extra.css", "flag ppo.py"])
+def test_blocks_of_files():
+    names = ["file examples/own_network.diff", "code examples/play.py", "diff ppo_atari.py"]
+    text = blocks.fill(ROOT, "".join(f"<!-- begin {name} -->\n<!-- end -->\n" for name in names))
+    whole, code, diff = text.split("<!-- end -->\n")[:3]
+    example = (ROOT / "docs" / "examples" / "play.py").read_text()
+    assert (ROOT / "docs" / "examples" / "own_network.diff").read_text() in whole
+    assert f"```python\n{example}```\n" in code
+    assert re.search(
+        r"\*\*\u2212\d+ \+\d+ lines\*\* \(\[as a diff\]\(diffs/ppo_atari.diff\)\)", diff
+    )
+    assert blocks.fill(ROOT, text) == text
+
+
+def test_pages_are_whole_as_plain_files():
+    """A line that only the built pages replace is an annotated diff, which is made of HTML."""
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    assert set(re.findall(r'^ *--8<-- "([^"]+/)', text, re.MULTILINE)) == {"docs/diffs/"}
+    assert not re.search(r"^ *[?!]{3}", text, re.MULTILINE)  # a box that is no HTML
+
+
+NOT_BLOCKS = ["table nowhere.md", "table extra.css", "flag ppo.py", "diff ppo.py", "code extra.css"]
+
+
+@pytest.mark.parametrize("name", NOT_BLOCKS)
 def test_a_block_that_cannot_be_filled_is_named(name: str):
     with pytest.raises(ValueError, match=f"block `{name}`: "):
         blocks.fill(ROOT, f"<!-- begin {name} -->\nkept<!-- end -->")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from notes import Pair, find_hunks, fragment, problems_of, read_notes
+from notes import Pair, find_hunks, fragment, problems_of, read_notes, summary
 from sync import FREE, ROOT, Collection, cut, split_lines
 
 COLLECTION = Collection()
@@ -144,7 +144,6 @@ def test_what_does_not_fit_is_told(old: str, new: str, problem: str):
 
 def test_a_fragment():
     text = fragment(PAIR, read_notes(NOTES))
-    assert "**\u22124 +12 lines** ([as a diff](diffs/ppo_a.diff))" in text
     assert "[`Args`](source/ppo_a.md#__codelineno-0-8)\n\nWhy lr.\n</div>" in text
     assert "see [core-3](details.md#core-3) and [a page](page.md)." in text
     assert "[`old`](source/ppo.md#__codelineno-0-16) is gone" in text
@@ -210,7 +209,7 @@ def test_the_number_of_lines_is_that_of_the_diff(pair: tuple[str, str]):
         assert COLLECTION.family[child].budget is None
         return
     signs = Counter(line[0] for line in split_lines(diff.read_text())[2:])
-    assert f"**\u2212{signs['-']} +{signs['+']} lines**" in text_of(child)
+    assert f"**\u2212{signs['-']} +{signs['+']} lines**" in summary(COLLECTION, child)
 
 
 def test_a_hunk_links_to_its_first_new_line(pair: tuple[str, str]):
@@ -230,4 +229,5 @@ def test_the_page_shows_it(pair: tuple[str, str]):
     stem = Path(pair[1]).stem
     page = (ROOT / "docs" / f"{stem}.md").read_text()
     assert f"## What differs from {pair[0]}\n" in page
+    assert f"<!-- begin diff {pair[1]} -->" in page
     assert f'\n--8<-- "docs/diffs/{stem}.md"\n' in page

@@ -1,8 +1,8 @@
 """What each implementation detail is worth, from what benchmark/ablation.sh measured.
 
-`python tools/generate.py` writes the table, docs/results/ablation.md, which docs/details.md
-includes. Numbers are those of docs/results/ablation_<script>.csv, which benchmark/ablation_plot.py
-wrote; details are those of the scripts. A detail without numbers was not run yet, and says so.
+`python tools/generate.py` writes it into docs/details.md. Numbers are those of
+docs/results/ablation_<script>.csv, which benchmark/ablation_plot.py wrote; details are those of the
+scripts. A detail without numbers was not run yet, and says so.
 """
 
 import csv
@@ -301,9 +301,3 @@ def section(collection: Collection) -> str:
     picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
     parts = [*picture, EXPLANATION, *summary(by_script), NUMBERS, *tables, MEASURED]
     return "\n\n".join(parts) + "\n"
-
-
-def pages(collection: Collection) -> dict[Path, str]:
-    """Path and text of the file that docs/details.md includes, if there is something to say."""
-    text = section(collection)
-    return {collection.root / RESULTS / "ablation.md": text} if text else {}

@@ -1,24 +1,30 @@
 """The generated blocks of README.md and of the pages in docs/.
 
 A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
-tools/generate.py` writes it. Kinds: `flags ppo.py`, the flags of a script, its own ones first;
-`table results/ppo.md`, the first table of a file in docs/ that a benchmark wrote;
-`scripts index.md` and `scores index.md`, see home.py; `presets table` and `presets commands`, see
-presets.py.
+tools/generate.py` writes it, so that a page is whole where it is shown as a plain file. Kinds:
+
+- `flags ppo.py`: the flags of a script, its own ones first;
+- `diff ppo_atari.py`: how many lines of its parent a script changes;
+- `file results/ppo.md`: a file in docs/ that a benchmark wrote;
+- `table results/ppo.md`: the first table of it;
+- `code examples/play.py`: a file in docs/ as code;
+- `scripts index.md` and `scores index.md`: see home.py;
+- `presets table` and `presets commands`: see presets.py.
 """
 
 import ast
 import re
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 import home
+import notes
 import presets
 from family import FAMILY
 from sync import Collection
 
 BLOCK = re.compile(r"(<!-- begin (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+LANGUAGES = {".py": "python", ".diff": "diff"}
 WORDS = {"True": "on", "False": "off", "None": "none", "Path(__file__).stem": "the file's name"}
 
 
@@ -75,8 +81,16 @@ def flags_table(shown: list[Flag]) -> str:
 
 
 def folded(title: str, text: str) -> str:
-    """A part of a page that opens when its title is clicked."""
-    return f'??? abstract "{title}"\n\n' + textwrap.indent(text, "    ")
+    """A part of a page that opens when its title is clicked, in a file shown as it is, too."""
+    opening = '<details class="abstract" markdown>'
+    return f"{opening}\n<summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def code(path: Path) -> str:
+    """A file as a block of code. Raises OSError if it is missing, ValueError for other suffixes."""
+    if path.suffix not in LANGUAGES:
+        raise ValueError(f"no language for {path.suffix}")
+    return f"```{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8').rstrip()}\n```"
 
 
 def flags_section(source: str, parent: str, parent_source: str) -> str:
@@ -120,6 +134,12 @@ def content(root: Path, kind: str, name: str) -> str:
         )
     if kind == "table":
         return first_table((root / "docs" / name).read_text(encoding="utf-8"))
+    if kind == "file":
+        return (root / "docs" / name).read_text(encoding="utf-8").strip()
+    if kind == "code":
+        return code(root / "docs" / name)
+    if kind == "diff":
+        return notes.summary(Collection(root), name)
     if kind == "scripts":
         return home.scripts_table(Collection(root), name)
     if kind == "scores":

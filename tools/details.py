@@ -40,12 +40,6 @@ FAMILIES = {  # column of the matrix: the scripts that it stands for
 NOT_IMPLEMENTED = {
     "aux-1": "No script anneals `clip_coef`; it is constant in the runs that we compare with, too.",
 }
-EFFECTS = [  # tools/ablations.py writes the file
-    "",
-    "## What each detail is worth",
-    "",
-    '--8<-- "docs/results/ablation.md"',
-]
 TAG = re.compile(r"\[([a-z]+-\d+|deviation)\] *(.*)")
 
 
@@ -217,10 +211,11 @@ def explanation(name: str, tags: dict[str, dict[str, Tag]], more: list[str]) -> 
     return ["", title, "", EXPLAINED[name]["text"].strip(), "", *items]
 
 
-def details_page(sources: dict[str, str], more: Mapping[str, list[str]]) -> str:
+def details_page(sources: dict[str, str], more: Mapping[str, list[str]], effects: str = "") -> str:
     """Text of docs/details.md; sources: of the scripts, by file name.
 
     more: of each detail, what its section has besides its text and its line.
+    effects: what each detail is worth, in Markdown; without it the page has no such section.
     """
     found = {script: find_tags(source) for script, source in sources.items()}
     tags = {script: {tag.name: tag for tag in found[script]} for script in sources}
@@ -251,8 +246,9 @@ def details_page(sources: dict[str, str], more: Mapping[str, list[str]]) -> str:
         "</div>",
         "",
         *order_of_dots(columns_of(tags)),
-        *EFFECTS,
     ]
+    if effects:
+        out += ["", "## What each detail is worth", "", effects.strip()]
     for group, heading in GROUPS.items():
         out += ["", f"## {heading}"]
         for name in DETAILS:
@@ -288,11 +284,13 @@ def source_page(script: str) -> str:
     )
 
 
-def pages(collection: Collection, more: Mapping[str, list[str]]) -> dict[Path, str]:
-    """Path and text of every generated page; more: as in `details_page`."""
+def pages(
+    collection: Collection, more: Mapping[str, list[str]], effects: str = ""
+) -> dict[Path, str]:
+    """Path and text of every generated page; more and effects: as in `details_page`."""
     sources = {script: collection.source(script) for script in collection.scripts()}
     docs = collection.root / "docs"
-    result = {docs / "details.md": details_page(sources, more)}
+    result = {docs / "details.md": details_page(sources, more, effects)}
     for script in sources:
         result[docs / "source" / f"{Path(script).stem}.md"] = source_page(script)
     return result

@@ -42,8 +42,7 @@ def generated(collection: Collection) -> dict[Path, str]:
     """
     return (
         blocks.pages(collection)
-        | details.pages(collection, about_details(collection))
-        | ablations.pages(collection)
+        | details.pages(collection, about_details(collection), ablations.section(collection))
         | reading.pages(collection)
         | collection.golden_diffs()
         | notes.pages(collection)

@@ -306,26 +306,33 @@ def shared_units(pair: Pair) -> list[str]:
     return [name for name in both if child[name].code == parent[name].code]
 
 
-def fragment(pair: Pair, notes: list[Note]) -> str:
-    """The annotated diff of two scripts, a part of the child's page."""
-    page = Path(pair.child).stem
-    hunks = find_hunks(pair, notes)
+def summary(collection: Collection, child: str) -> str:
+    """How many lines of its parent a script changes, a sentence. Raises ValueError without one."""
+    pair = next((pair for pair, _ in pairs_with_notes(collection) if pair.child == child), None)
+    if not pair:
+        raise ValueError("no script with a parent")
+    page = Path(child).stem
     if pair.by_unit:
-        kinds = [row.kind for hunk in hunks for row in hunk.rows]
+        kinds = [row.kind for hunk in find_hunks(pair, []) for row in hunk.rows]
         removed, added = kinds.count("del"), kinds.count("ins")
         where = "above the plumbing, compared part by part"
     else:
         removed, added = diff_size(pair.parent_source, pair.child_source)
         where = f"([as a diff](diffs/{page}.diff))"
+    return f"""\
+**\u2212{removed} +{added} lines** {where}. The numbers beside them are those of
+[`{child}`](source/{page}.md)."""
+
+
+def fragment(pair: Pair, notes: list[Note]) -> str:
+    """The annotated diff of two scripts, a part of the child's page below `summary`."""
     text = f"""\
 <!-- Generated from the scripts and {pair.notes_file}. Do not edit. -->
-**\u2212{removed} +{added} lines** {where}. The numbers beside them are those of
-[`{pair.child}`](source/{page}.md).
 
 <div class="hunks" markdown>
 
 """
-    for hunk in hunks:
+    for hunk in find_hunks(pair, notes):
         [note] = [note for note in notes if note.fits(hunk)]
         text += hunk_html(hunk, note, pair)
     text += f"</div>\n\n{header_html(pair)}"
