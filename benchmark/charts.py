@@ -19,7 +19,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,8 @@ def save(figure: plt.Figure, path: Path) -> Path:
 # ------ bars ------
 
 
-def draw_bars(axes: plt.Axes, bars: list[Bar], title: str) -> None:
-    """Bars from top to bottom, each with its number."""
-    longest = max(bar.length for bar in bars)
+def draw_bars(axes: plt.Axes, bars: list[Bar], title: str, longest: float) -> None:
+    """Bars from top to bottom, each with its number; longest: the one for which there is room."""
     rows = range(len(bars))
     axes.barh(rows, [bar.length for bar in bars], color=[bar.color for bar in bars], height=0.72)
     for row, bar in zip(rows, bars, strict=True):
@@ -108,16 +107,31 @@ def draw_bars(axes: plt.Axes, bars: list[Bar], title: str) -> None:
     axes.set_title(title, loc="left", fontweight="bold")
 
 
-def bar_chart(groups: dict[str, list[Bar]], path: Path, caption: str) -> Path:
-    """A picture of groups of bars, one below the other; returns its path."""
+def bar_chart(
+    groups: dict[str, list[Bar]], path: Path, caption: str, one_scale: bool = False
+) -> Path:
+    """A picture of groups of bars, one below the other; returns its path.
+
+    one_scale: equal bars of all groups have equal lengths, and there is a line at 1. Else each
+    group has its own scale.
+    """
     heights = [len(bars) + 1 for bars in groups.values()]
-    size = (7.6, 0.27 * sum(heights) + 0.35)
+    size = (6.6, 0.27 * sum(heights) + 0.35)
+    longest = {title: max(bar.length for bar in bars) for title, bars in groups.items()}
     options: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
     figure, grid = plt.subplots(len(groups), 1, height_ratios=heights, **options)
     for axes, (title, bars) in zip(grid[:, 0], groups.items(), strict=True):
-        draw_bars(axes, bars, title)
+        draw_bars(axes, bars, title, max(longest.values()) if one_scale else longest[title])
+        if one_scale:
+            axes.axvline(1, color="#4b5563", linewidth=0.8, linestyle=":")
     figure.supxlabel(caption, fontsize=9, color="#4b5563")
     return save(figure, path)
+
+
+def short_name(name: str) -> str:
+    """A contender without the name of its script, which the title has: ours --compile, CleanRL."""
+    words = [word for word in name.split() if not word.endswith(".py")]
+    return " ".join(["ours", *words] if name.split()[0].endswith(".py") else words)
 
 
 def speed_bars(cells: speed.Cells) -> list[Bar]:
@@ -150,6 +164,7 @@ def speed_bars(cells: speed.Cells) -> list[Bar]:
 def draw_speeds(folder: Path) -> list[Path]:
     """A chart of each table of speeds, and one of all."""
     tables: dict[Path, list[Bar]] = {}
+    titles: dict[Path, str] = {}
     peers = []  # that are 1
     drawn = []
     for path in sorted(folder.glob("speed*.csv")):
@@ -158,17 +173,17 @@ def draw_speeds(folder: Path) -> list[Path]:
         if not bars:
             warn(f"{path} is left out: nothing is beside the script")
             continue
-        tables[path] = bars
         script = bars[0].name
+        titles[path] = script
+        tables[path] = [replace(bar, name=short_name(bar.name)) for bar in bars]
         peer = next(bar.name for bar in bars if bar.color == GREY)
         peers.append(peer.removesuffix(script).strip())  # CleanRL's is called "CleanRL ppo.py"
         caption = f"steps per second; {peer}: 1"
-        drawn.append(bar_chart({script: bars}, path.with_suffix(".svg"), caption))
+        drawn.append(bar_chart({script: tables[path]}, path.with_suffix(".svg"), caption))
     if tables:
-        titles = distinct({path: bars[0].name for path, bars in tables.items()})
-        groups = {titles[path]: bars for path, bars in tables.items()}
+        groups = {title: tables[path] for path, title in distinct(titles).items()}
         caption = f"steps per second; {' or '.join(dict.fromkeys(peers))}: 1"
-        drawn.append(bar_chart(groups, folder / "speeds.svg", caption))
+        drawn.append(bar_chart(groups, folder / "speeds.svg", caption, one_scale=True))
     return drawn
 
 

@@ -526,7 +526,8 @@ def write_table(results: Results, path: Path) -> None:
         "minutes.",
     ]
     if results.sources:
-        pages = dict.fromkeys(PUBLISHED_IN.get(source, source) for source in results.sources)
+        named = dict.fromkeys(PUBLISHED_IN.get(source, source) for source in results.sources)
+        pages = [page for page in named if not any(page in more for more in named if more != page)]
         lines.append(f"Published scores ({', '.join(results.sources)}): {', '.join(pages)}.")
     lines.append(f"Ours were made with {'; '.join(made_with)}.")
     lines += remarks_on_origin(results)

@@ -41,6 +41,34 @@ def test_bars_are_multiples_of_the_first_peers_speed():
     assert [bar.color for bar in bars] == [charts.BLUE, charts.PALE_BLUE, charts.GREY, charts.GREY]
 
 
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("ppo.py", "ours"),
+        ("ppo.py --compile", "ours --compile"),
+        ("CleanRL ppo.py", "CleanRL"),
+        ("LeanRL ppo_x.py --compile", "LeanRL --compile"),
+        ("SB3 PPO", "SB3 PPO"),
+    ],
+)
+def test_names_of_bars_leave_the_script_to_the_title(name: str, short: str):
+    assert charts.short_name(name) == short
+
+
+def test_equal_bars_of_all_scripts_are_equally_long(tmp_path):
+    """Their widths in the picture: the shorter script's bars do not fill its row."""
+    short, long = (charts.Bar("a", length, f"{length}", charts.BLUE) for length in (2.0, 4.0))
+    widths = []
+    for one_scale in (False, True):
+        path = charts.bar_chart({"x": [short], "y": [long]}, tmp_path / "a.svg", "", one_scale)
+        corners = r'd="M ([\d.]+) [\d.]+\s+L ([\d.]+) [^"]*"[^>]*fill: ' + charts.BLUE
+        rectangles = re.findall(corners, path.read_text())
+        widths.append([float(right) - float(left) for left, right in rectangles])
+    each, common = widths
+    assert each[0] == pytest.approx(each[1])
+    assert common[0] == pytest.approx(common[1] / 2)
+
+
 def test_every_table_becomes_a_chart(tmp_path):
     for path in RESULTS.glob("speed*.csv"):
         shutil.copy(path, tmp_path)
@@ -51,7 +79,7 @@ def test_every_table_becomes_a_chart(tmp_path):
     texts = (tmp_path / "speeds.svg").read_text()
     for path in tmp_path.glob("speed*.csv"):
         for bar in charts.speed_bars(speed.read_summary(path)):
-            assert f">{bar.name}<" in texts and f">{bar.text}<" in texts
+            assert f">{charts.short_name(bar.name)}<" in texts and f">{bar.text}<" in texts
     again = run_program("charts.py", "--results", str(tmp_path))
     assert again.stdout == done.stdout and (tmp_path / "speeds.svg").read_text() == texts
 

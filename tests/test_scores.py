@@ -58,6 +58,16 @@ def test_rows_computed_by_hand(root: Path):
     assert "We have run 1 to the end, 1 in part, and 2 not yet." in text
 
 
+def test_hardware_that_all_share_has_no_column(root: Path):
+    scripts = ["ppo.py", "ppo_atari.py"]
+    assert "All ran on" not in page(root, scripts)
+    (root / "docs/results/ppo_atari_pong_scores.csv").unlink()
+    text = page(root, scripts)
+    assert "\n\nAll ran on 2 CPUs.\n" in text
+    assert "| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 |\n" in text
+    assert "hardware" not in text
+
+
 def test_partial_runs_tell_both_numbers_of_steps(root: Path):
     text = page(root, ["ppo.py", "ppo_atari.py"])
     assert section(text, "ppo_atari.py").splitlines() == [

@@ -5,8 +5,9 @@ tools/generate.py` writes it, so that a page is whole where it is shown as a pla
 
 - `flags ppo.py`: the flags of a script, its own ones first;
 - `diff ppo_atari.py`: how many lines of its parent a script changes;
-- `file results/ppo.md`: a file in docs/ that a benchmark wrote;
+- `file results/speed.md`: a file in docs/ that a benchmark wrote;
 - `table results/ppo.md`: the first table of it;
+- `folded results/ppo.md`: all of it, what follows the table in a part that is folded;
 - `code examples/play.py`: a file in docs/ as code;
 - `scripts index.md` and `scores index.md`: see home.py;
 - `presets table` and `presets commands`: see presets.py.
@@ -80,9 +81,9 @@ def flags_table(shown: list[Flag]) -> str:
     return "\n".join(["| flag | default | meaning |", "|---|---|---|", *(f.row() for f in shown)])
 
 
-def folded(title: str, text: str) -> str:
+def folded(title: str, text: str, style: str = "abstract") -> str:
     """A part of a page that opens when its title is clicked, in a file shown as it is, too."""
-    opening = '<details class="abstract" markdown>'
+    opening = f'<details class="{style}" markdown>'
     return f"{opening}\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
@@ -121,6 +122,16 @@ def first_table(text: str) -> str:
     return found[0].strip()
 
 
+def table_and_rest(text: str) -> str:
+    """A Markdown text whose first table is followed by single lines, which are folded away.
+
+    Raises ValueError if there is no table.
+    """
+    before, table, rest = text.partition(first_table(text))
+    lines = [f"- {line}" for line in rest.splitlines() if line]
+    return before + table + "\n\n" + folded("Seeds, flags, versions", "\n".join(lines), "note")
+
+
 def content(root: Path, kind: str, name: str) -> str:
     """What belongs into a block.
 
@@ -134,6 +145,8 @@ def content(root: Path, kind: str, name: str) -> str:
         )
     if kind == "table":
         return first_table((root / "docs" / name).read_text(encoding="utf-8"))
+    if kind == "folded":
+        return table_and_rest((root / "docs" / name).read_text(encoding="utf-8"))
     if kind == "file":
         return (root / "docs" / name).read_text(encoding="utf-8").strip()
     if kind == "code":

@@ -1,7 +1,8 @@
 """The tables of the first pages: what there is, how large the step to it, how fast, how good.
 
 Blocks of README.md and docs/index.md (see blocks.py): `scripts README.md`, a row for each script,
-and `scores README.md`, five results. All comes from the scripts and the CSV files in docs/results/.
+and `scores README.md`, the headlines. Numbers come from the scripts and the CSV files in
+docs/results/.
 """
 
 import csv
@@ -36,15 +37,24 @@ SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
     "ppo_atari_lstm.py": "speed_atari_lstm.csv",
     "ppo_atari_envpool.py": "speed_atari_envpool.csv",
 }
-SHOWN = {"ppo_gymnax.py": "SpaceInvaders-MinAtar"}  # the environment in a script's row, if chosen
+PLAIN_SPEEDS = {  # measured without a flag alone, by the commands on the script's page
+    "ppo_procgen.py": "1.7 ×",
+    "ppo_pettingzoo_ma_atari.py": "1.7 ×",
+}
+SHOWN = {  # the environment in a script's row, if chosen
+    "ppo_atari_envpool.py": "Breakout-v5",
+    "ppo_gymnax.py": "SpaceInvaders-MinAtar",
+}
 SEEDS = 3  # of a score, if nothing else is said
 WHOLE = 0.97  # of the published number of steps: a run of full length
-HEADLINES = [  # the five results: script, environment
+HEADLINES = [  # script, environment
     ("ppo.py", "CartPole-v1"),
     ("ppo.py", "Acrobot-v1"),
     ("ppo_continuous_action.py", "HalfCheetah-v4"),
     ("ppo_continuous_action.py", "Walker2d-v4"),
     ("ppo_continuous_action.py", "Hopper-v4"),
+    ("ppo_atari_envpool.py", "Pong-v5"),
+    ("ppo_atari_envpool.py", "Breakout-v5"),
 ]
 
 
@@ -76,7 +86,7 @@ def scores(root: Path, script: str) -> dict[str, list[float]]:
     wanted = {env_id: steps for env_id, (_, steps) in published(root, script).items()}
     found: dict[str, list[float]] = {}
     rows = rows_of(root / "docs/results" / f"{Path(script).stem}_scores.csv")
-    if script in SHOWN:
+    if script in SHOWN:  # it may be in another file
         others = (root / "docs/results").glob(f"{Path(script).stem}_*_scores.csv")
         rows += [row for path in sorted(others) for row in rows_of(path)]
     for row in rows:
@@ -98,10 +108,17 @@ def mean_and_std(x: list[float]) -> str:
     return f"{one_digit(mean) if digits else f'{mean:,.0f}'}{spread}"
 
 
+def seeds(runs: list[float]) -> str:
+    """How many they are, unless as many as usual."""
+    if len(runs) == SEEDS:
+        return ""
+    return f", {len(runs)} seed{'s' if len(runs) > 1 else ''}"
+
+
 def speed(root: Path, script: str) -> str:
     """How many times as fast as CleanRL's it is, as it comes and with the flag that helps most."""
     if script not in SPEEDS:
-        return ""
+        return PLAIN_SPEEDS.get(script, "")
     rows = rows_of(root / "docs/results" / SPEEDS[script])
     theirs = {
         r["column"]: float(r["median"]) for r in rows if r["contender"] == f"CleanRL {script}"
@@ -124,9 +141,7 @@ def score(root: Path, script: str) -> str:
     chosen = [SHOWN[script]] if SHOWN.get(script) in ours else []
     for env_id in (*chosen, *(env_id for env_id in ours if env_id in theirs), *ours):
         beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
-        runs = len(ours[env_id])
-        seeds = "" if runs == SEEDS else f", {runs} seed{'s' if runs > 1 else ''}"
-        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}{seeds}"
+        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}{seeds(ours[env_id])}"
     return "to come"
 
 
@@ -153,11 +168,11 @@ def scripts_table(collection: Collection, page: str) -> str:
 
 
 def scores_table(collection: Collection) -> str:
-    """Table of the five results beside CleanRL's."""
+    """Table of the headlines beside CleanRL's scores."""
     rows = ["| environment | ours | CleanRL | script |", "|---|---:|---:|---|"]
     for script, env_id in HEADLINES:
         runs = scores(collection.root, script).get(env_id)
-        ours = mean_and_std(runs) if runs else "to come"
+        ours = f"{mean_and_std(runs)}{seeds(runs)}" if runs else "to come"
         theirs = mean_and_std([published(collection.root, script)[env_id][0]])
         rows.append(f"| {env_id} | {ours} | {theirs} | `{script}` |")
     return "\n".join(rows)
