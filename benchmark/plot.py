@@ -357,7 +357,8 @@ def without_longer_ones(results: Results) -> Results:
 
 def legend_entries(results: Results) -> list[Any]:
     """Matplotlib's handles of what the panels show."""
-    label = f"{results.label}, mean of seeds"
+    several = any(len(group) > 1 for group in results.by_env.values())
+    label = f"{results.label}, mean of seeds" if several else results.label
     handles: list[Any] = [Line2D([], [], color=BLUE, linewidth=1.9, label=label)]
     drawn = [results.by_env, *(program.by_env for program in results.beside)]
     if any(len(group) > 1 for by_env in drawn for group in by_env.values()):

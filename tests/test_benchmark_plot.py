@@ -208,12 +208,14 @@ def test_groups_beside_each_other_have_colours_and_names_in_the_legend(tmp_path)
 
     groups = [f"{name}={tmp_path / name}" for name in ("before", "once")]
     assert legend("--beside", *groups) == {
-        "ppo.py, mean of seeds": plot.BLUE,
+        "ppo.py": plot.BLUE,
         "single seeds": plot.BLUE,
         "before, mean of seeds": plot.BESIDE_COLORS[0],
         "once, run beside it": plot.BESIDE_COLORS[1],
     }
-    assert list(legend()) == ["ppo.py, mean of seeds"]
+    assert list(legend()) == ["ppo.py"]
+    make_run(tmp_path / "after", "CartPole-v1", 1, [part])
+    assert list(legend()) == ["ppo.py, mean of seeds", "single seeds"]
 
 
 def test_runs_are_called_by_their_own_name_if_all_have_it(tmp_path):
