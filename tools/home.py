@@ -45,6 +45,7 @@ SHOWN = {  # the environment in a script's row, if chosen
     "ppo_atari_envpool.py": "Breakout-v5",
     "ppo_gymnax.py": "SpaceInvaders-MinAtar",
 }
+MEASURES = {"ppo_pettingzoo_ma_atari.py": "length "}  # what a score is, if it is no return
 SEEDS = 3  # of a score, if nothing else is said
 WHOLE = 0.97  # of the published number of steps: a run of full length
 HEADLINES = [  # script, environment
@@ -81,23 +82,37 @@ def published(root: Path, script: str) -> dict[str, tuple[float, int]]:
     return found
 
 
-def scores(root: Path, script: str) -> dict[str, list[float]]:
-    """The final scores of a script's runs, by environment; without runs shorter than published."""
-    wanted = {env_id: steps for env_id, (_, steps) in published(root, script).items()}
-    found: dict[str, list[float]] = {}
+def runs_of(root: Path, script: str) -> list[dict[str, str]]:
+    """The rows of a script's final scores."""
     rows = rows_of(root / "docs/results" / f"{Path(script).stem}_scores.csv")
     if script in SHOWN:  # it may be in another file
         others = (root / "docs/results").glob(f"{Path(script).stem}_*_scores.csv")
         rows += [row for path in sorted(others) for row in rows_of(path)]
-    for row in rows:
-        if "group" in row:  # of compare.py, under the name of a script
-            continue
-        if row.get("script", script) != script:  # a copy of it with a name that begins alike
-            continue
+    return [
+        row
+        for row in rows
+        if "group" not in row  # of compare.py, under the name of a script
+        and row.get("script", script) == script  # no copy of it with a name that begins alike
+    ]
+
+
+def scores(root: Path, script: str) -> dict[str, list[float]]:
+    """The final scores of a script's runs, by environment; without runs shorter than published."""
+    wanted = {env_id: steps for env_id, (_, steps) in published(root, script).items()}
+    found: dict[str, list[float]] = {}
+    for row in runs_of(root, script):
         # The last rollout that would go beyond the published number is left out.
         if int(row["steps"]) >= WHOLE * wanted.get(row["env_id"], 0):
             found.setdefault(row["env_id"], []).append(float(row["score"]))
     return found
+
+
+def short_number(x: float) -> str:
+    """500000 -> 500k, 1000000 -> 1M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if x >= 0.9995 * size:
+            return f"{x / size:.3g}{letter}"
+    return f"{x:.3g}"
 
 
 def mean_and_std(x: list[float]) -> str:
@@ -136,12 +151,20 @@ def one_digit(ratio: float) -> str:
 
 
 def score(root: Path, script: str) -> str:
-    """That of SHOWN, or the first environment with runs and a published score, or with runs."""
+    """That of SHOWN, or the first environment with runs and a published score, or with runs.
+
+    Of a script whose runs are all shorter than published: the first of them, with its steps.
+    """
     ours, theirs = scores(root, script), published(root, script)
     chosen = [SHOWN[script]] if SHOWN.get(script) in ours else []
     for env_id in (*chosen, *(env_id for env_id in ours if env_id in theirs), *ours):
         beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
         return f"{env_id}: {mean_and_std(ours[env_id])}{beside}{seeds(ours[env_id])}"
+    for run in runs_of(root, script):
+        measure = MEASURES.get(script, "")
+        steps = short_number(int(run["steps"])), short_number(theirs[run["env_id"]][1])
+        shown = f"{run['env_id']}: {measure}{mean_and_std([float(run['score'])])}"
+        return f"{shown} after {steps[0]} of {steps[1]} steps, 1 seed"
     return "to come"
 
 

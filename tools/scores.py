@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from home import WHOLE, rows_of
+from home import WHOLE, rows_of, short_number
 from sync import Collection
 
 SOURCES = ("CleanRL", "openai/baselines", "gymnax-blines")
@@ -110,14 +110,6 @@ class Row:
 def alike(steps: int, others: int) -> bool:
     """Whether two runs took about as many steps: a last rollout may be left out."""
     return WHOLE <= steps / others <= 1 / WHOLE
-
-
-def short_number(x: float) -> str:
-    """500000 -> 500k, 1000000 -> 1M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if x >= 0.9995 * size:
-            return f"{x / size:.3g}{letter}"
-    return f"{x:.3g}"
 
 
 def mean_and_std(mean: float, std: float | None) -> str:
