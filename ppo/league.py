@@ -42,6 +42,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import tyro
+from matplotlib.ticker import EngFormatter
 from openskill.models import PlackettLuce
 
 SCRIPT = Path(__file__).resolve().with_name("ppo_pettingzoo_ma_atari.py")
@@ -161,14 +162,17 @@ def rate(entrants: list[Entrant], results: list[tuple[int, int, np.ndarray]], se
 def draw(entrants: list[Entrant], title: str, file: Path) -> None:
     """Rating over training steps, with its uncertainty, a curve for each run."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for run in dict.fromkeys(entrant.run for entrant in entrants):
+    runs = list(dict.fromkeys(entrant.run for entrant in entrants))
+    for run in runs:
         own = [entrant for entrant in entrants if entrant.run == run]
         errors = [entrant.uncertainty for entrant in own]
         steps, ratings = [entrant.step for entrant in own], [entrant.rating for entrant in own]
         axes.errorbar(steps, ratings, errors, marker="o", capsize=3, label=run.resolve().name)
     axes.set(xlabel="training steps", ylabel="rating in the league", title=title)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500k, 1M
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if len(runs) > 1:
+        axes.legend(fontsize="small")
     figure.savefig(file, dpi=120)
     plt.close(figure)
 
