@@ -25,6 +25,8 @@ from tensorboard.util import tensor_util
 
 WINDOW = 100  # episodes in a rolling mean, and in a final score
 RETURN = "charts/episodic_return"
+# CleanRL's scripts in JAX log no single episodes, but the mean of each game's last one.
+MEAN_RETURN = "charts/avg_episodic_return"
 EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is the mean of
 # Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
 METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
@@ -459,7 +461,12 @@ def find_other_runs(folder: Path, program: str, metric: str, pattern: str = "*")
     for path, name in other_folders(folder, pattern).items():
         key = RunKey(program, name[1], int(name[3]))
         args = {"env_id": key.env_id, "seed": key.seed}
-        run = read_run(path, {"script": program, "args": args, "versions": {}}, metric)
+        facts = {"script": program, "args": args, "versions": {}}
+        run = read_run(path, facts, metric)
+        if metric == RETURN and not len(run.scores):
+            run = read_run(path, facts, MEAN_RETURN)
+            if len(run.scores):
+                warn(f"{path} has not logged {RETURN}: {MEAN_RETURN} stands in for it")
         if not len(run.scores):
             warn(f"{path} is left out: it has not logged {metric}")
             found.left_out[key] = NO_EPISODE

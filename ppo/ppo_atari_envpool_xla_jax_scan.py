@@ -498,6 +498,7 @@ import tyro
 from flax import serialization
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer import event_file_writer
 from tqdm import tqdm
 
@@ -585,6 +586,7 @@ class Run:
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
+        self.write_flags()
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
         on_terminal = sys.stdout.isatty()
         self.progress = (tqdm if on_terminal else ProgressLines)(
@@ -606,6 +608,12 @@ class Run:
             sys.exit(self.signal_exit_code)
         with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
             print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+
+    def write_flags(self) -> None:
+        """Writes the flags as a table, which TensorBoard shows under Text."""
+        rows = [f"| {name} | {value} |" for name, value in asdict(self.args).items()]
+        table = "\n".join(["| flag | value |", "|---|---|", *rows])
+        self.add_event(self.step, summary=text_pb("hyperparameters/text_summary", table))
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event."""
@@ -794,7 +802,7 @@ def warn_if_edited(folder: Path) -> None:
 
 
 def start_wandb(args: Args, folder: Path) -> None:
-    """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+    """Sends to Weights & Biases what TensorBoard gets, and how the run was made."""
     import wandb
 
     folder = folder.resolve()
@@ -808,6 +816,8 @@ def start_wandb(args: Args, folder: Path) -> None:
         sync_tensorboard=True,
         resume="allow",
     )
+    for name in ("args.json", Path(__file__).name):  # flags, versions, hardware; the script
+        wandb.save(folder / name, base_path=folder, policy="now")
 
 
 def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) -> bool:

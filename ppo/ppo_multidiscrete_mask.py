@@ -579,6 +579,7 @@ class Run:
             start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
+        self.write_flags()
         self.films = set(folder.glob("videos/*/*.mp4"))  # already there
         on_terminal = sys.stdout.isatty()
         self.progress = (tqdm if on_terminal else ProgressLines)(
@@ -600,6 +601,12 @@ class Run:
             sys.exit(self.signal_exit_code)
         with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
             print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+
+    def write_flags(self) -> None:
+        """Writes the flags as a table, which TensorBoard shows under Text."""
+        rows = [f"| {name} | {value} |" for name, value in asdict(self.args).items()]
+        table = "\n".join(["| flag | value |", "|---|---|", *rows])
+        self.writer.add_text("hyperparameters", table, self.step)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event, which is faster than an add_scalar for each."""
@@ -771,7 +778,7 @@ def warn_if_edited(folder: Path) -> None:
 
 
 def start_wandb(args: Args, folder: Path) -> None:
-    """Sends to Weights & Biases what TensorBoard gets, under the name of the run folder."""
+    """Sends to Weights & Biases what TensorBoard gets, and how the run was made."""
     import wandb
 
     folder = folder.resolve()
@@ -785,6 +792,8 @@ def start_wandb(args: Args, folder: Path) -> None:
         sync_tensorboard=True,
         resume="allow",
     )
+    for name in ("args.json", Path(__file__).name):  # flags, versions, hardware; the script
+        wandb.save(folder / name, base_path=folder, policy="now")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from helpers.in_process import events, load_program
 from rliable import metrics
 from scipy import stats
 from test_benchmark_plot import episodes, make_run
+from torch.utils.tensorboard import SummaryWriter
 
 compare = load_program("compare.py")
 Estimate = numbers.Estimate
@@ -905,6 +906,21 @@ def test_another_programs_runs_without_a_score_count(tmp_path):
     assert told.endswith(f"; {lost}.")
     table = (tmp_path / "out/compare.md").read_text()
     assert "theirs: Left out, no episode ended: X-v0 seed 5." in table
+
+
+def test_cleanrls_runs_in_jax_count_by_their_mean_return(tmp_path, capsys):
+    """They log no single episodes; runs that log both count by these."""
+    theirs = tmp_path / "theirs"
+    for seed, tags in enumerate(
+        [["avg_episodic_return"], ["avg_episodic_return", "episodic_return"]]
+    ):
+        writer = SummaryWriter(str(theirs / f"X-v0__ppo__{seed}__1"))
+        for tag, score in zip(tags, (7.0, 9.0), strict=False):
+            writer.add_scalar(f"charts/{tag}", score, 100)
+        writer.close()
+    assert [run.score for run in other_runs(theirs)["X-v0"]] == [7.0, 9.0]
+    told = capsys.readouterr().err
+    assert told.count("charts/avg_episodic_return stands in for it") == 1 and "__0__" in told
 
 
 @pytest.mark.usefixtures("no_picture")

@@ -39,7 +39,7 @@ from helpers.command_line import (
     wait_for_checkpoint,
     wait_until,
 )
-from helpers.in_process import load_script
+from helpers.in_process import flags_shown, load_script
 from helpers.in_process import train as train_here
 
 # 16 environment steps in an iteration, which takes a few milliseconds.
@@ -523,6 +523,16 @@ def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
     assert steps == list(range(512, checkpoint(folder)["global_step"] + 1, 512))
     logged = [step for step, _ in curve(folder, "charts/episodic_return")]
     assert logged == sorted(logged)
+
+
+def test_tensorboard_shows_the_flags(tmp_path: Path) -> None:
+    """Those of the newest part of the run."""
+    before = finished_run()
+    folder = Path(shutil.copytree(before.folder, tmp_path / "run"))
+    args = checkpoint(folder)["args"]
+    assert flags_shown(folder) == {name: str(value) for name, value in args.items()}
+    resume_command(folder, "--eval-episodes", 3, cwd=tmp_path)
+    assert flags_shown(folder)["eval_episodes"] == "3"
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:

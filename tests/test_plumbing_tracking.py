@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.command_line import (
+    SCRIPT,
     CommandRun,
     checkpoint,
     curve,
@@ -85,6 +86,12 @@ def test_offline_run_has_name_and_configuration(
     assert logged["name"] == logged["id"] == [tracked.folder.name]
     args = checkpoint(tracked.folder)["args"]
     assert {name: logged[name][-1] for name in args} == args
+
+
+@pytest.mark.parametrize("name", [SCRIPT.name, "args.json"])
+def test_offline_run_has_what_made_it(name: str, tracked: CommandRun, wandb_folder: Path) -> None:
+    sent = wandb_folder / "files" / name
+    assert sent.read_bytes() == (tracked.folder / name).read_bytes()
 
 
 def test_a_resumed_run_goes_on_in_the_same_one(tracked: CommandRun, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import Run, events, load_script, train
+from helpers.in_process import Run, events, flags_shown, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -494,6 +494,7 @@ def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: P
 @both
 def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp_path: Path):
     run = train(script, tmp_path, **TINY, total_timesteps=40)
+    assert flags_shown(run.folder) == {k: str(v) for k, v in dataclasses.asdict(run.args).items()}
     scalars = run.scalars()
     ends = [(2 * (t + 1), env, t) for t in range(10) for env in range(2) if t % 5 == (3, 1)[env]]
     ends += [(20 + step, env, t) for step, env, t in ends]

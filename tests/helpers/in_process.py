@@ -76,6 +76,16 @@ class Run:
         return {name: [(point.step, point.value) for point in log.Scalars(name)] for name in names}
 
 
+def flags_shown(folder: Path) -> dict[str, str]:
+    """The table of flags that TensorBoard shows of a run, under Text; of a resumed run the last."""
+    table = events(folder).Tensors("hyperparameters/text_summary")[-1]
+    text = table.tensor_proto.string_val[0].decode()
+    head, rule, *rows = text.split("\n")
+    assert (head, rule) == ("| flag | value |", "|---|---|")
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    return dict(cells)
+
+
 def events(folder: Path) -> EventAccumulator:
     """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
     return EventAccumulator(str(folder), {"scalars": 0, "histograms": 0}).Reload()
