@@ -459,7 +459,7 @@ def published_cell(scores: list[PublishedScore], source: str, steps: float) -> s
             spread = "" if np.isnan(score.std) else f" ± {score.std:.2f}"
             cell = f"{score.mean:.2f}{spread}"
             if abs(score.total_timesteps / steps - 1) > SAME_STEPS:
-                cell += f" (after {short_number(score.total_timesteps)} steps)"
+                cell += f" ({short_number(score.total_timesteps)} steps)"
             return cell
     return "-"
 

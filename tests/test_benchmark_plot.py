@@ -117,7 +117,7 @@ def test_writes_curves_scores_table_and_picture(tmp_path):
 
     table = (out / "results.md").read_text()
     assert "| environment | `ppo.py` | CleanRL | openai/baselines | steps | minutes |" in table
-    assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (after 500k steps) |" in table
+    assert "| CartPole-v1 | 249.50 ± 100.00 (3 seeds) | 490.04 ± 6.12 (500k steps) |" in table
     assert "| Own-v0 | -5.00 (1 seed) | - | - | 5k | 5.0 |" in table
     assert "Ours were made with python 3.11.7 torch 2.13.0 on cpu." in table
     assert "CartPole-v1: `ppo.py`, version not recorded, default flags, seeds 1, 2, 3." in table
@@ -302,7 +302,7 @@ def test_published_score_of_the_nearest_number_of_steps_counts():
     assert plot.nearest([one, two, other], 2e6) == [one, other]
     assert plot.nearest([one, two, other], 4e6) == [two, other]
     assert plot.published_cell([two, one], "A", 9.99e5) == "25.60 ± 0.00"
-    assert plot.published_cell([two, one], "A", 4e6) == "27.80 ± 0.00 (after 8M steps)"
+    assert plot.published_cell([two, one], "A", 4e6) == "27.80 ± 0.00 (8M steps)"
 
 
 def test_a_published_score_of_one_seed_has_no_deviation(tmp_path):

@@ -148,7 +148,7 @@ def test_a_fragment():
     assert "see [core-3](details.md#core-3) and [a page](page.md)." in text
     assert "[`old`](source/ppo.md#__codelineno-0-16) is gone" in text
     assert "<summary>2 lines of ppo.py</summary>" in text
-    assert text.endswith("The same to the byte: `loss`.\n")
+    assert text.endswith("The same to the byte: `loss`.\n\n</details>\n")
     [_, (unit, rows), *_] = shown(text)
     assert unit == "Args"
     assert rows[:3] == [

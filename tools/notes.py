@@ -329,6 +329,9 @@ def fragment(pair: Pair, notes: list[Note]) -> str:
     text = f"""\
 <!-- Generated from the scripts and {pair.notes_file}. Do not edit. -->
 
+<details markdown>
+<summary>All lines that differ, with a note beside each change</summary>
+
 <div class="hunks" markdown>
 
 """
@@ -337,8 +340,8 @@ def fragment(pair: Pair, notes: list[Note]) -> str:
         text += hunk_html(hunk, note, pair)
     text += f"</div>\n\n{header_html(pair)}"
     if shared := shared_units(pair):
-        text += f"The same to the byte: {', '.join(f'`{name}`' for name in shared)}.\n"
-    return text
+        text += f"The same to the byte: {', '.join(f'`{name}`' for name in shared)}.\n\n"
+    return f"{text}</details>\n"
 
 
 def pairs_with_notes(collection: Collection) -> Iterator[tuple[Pair, list[Note]]]:

@@ -150,7 +150,7 @@ def draw_classic(script: ModuleType) -> plt.Figure:
     figure = new_figure(2.3)
     picture, vector = figure.subplots(1, 2, width_ratios=[1, 1.2])
     show_image(picture, env.render()[120:340, 100:500], "the game: push the cart left or right")
-    names = ["position of the cart", "its speed", "angle of the pole", "its speed"]
+    names = ["position of the cart", "speed of the cart", "angle of the pole", "angular speed"]
     show_bars(vector, names, obs, "what the agent sees: 4 numbers")
     return figure
 
