@@ -324,4 +324,5 @@ def test_published_rows_name_a_script_and_flags_that_it_knows(name):
     for word in row.made.flags.split():
         if word.startswith("--"):
             field = word.removeprefix("--").removeprefix("no-").replace("-", "_")
-            assert f"    {field}: " in source
+            second_name = f'aliases=["{word}"]'
+            assert f"    {field}: " in source or second_name in source
