@@ -168,6 +168,8 @@ def check_envs(args: Args) -> None:
         refuse(f"{args.env_id} is not an Atari game, see ppo.py")
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if envs.envs[0].unwrapped.get_action_meanings()[0] != "NOOP":
+        refuse(f"{args.env_id} has no button that does nothing, which NoopReset needs")
     envs.close()
 
 

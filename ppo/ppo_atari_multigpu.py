@@ -192,6 +192,8 @@ def check_envs(args: Args) -> None:
         torch.cuda.set_device(device_of_process(args))  # else all would use some of the first one
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if envs.envs[0].unwrapped.get_action_meanings()[0] != "NOOP":
+        refuse(f"{args.env_id} has no button that does nothing, which NoopReset needs")
     envs.close()
 
 

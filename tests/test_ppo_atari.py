@@ -347,6 +347,7 @@ def test_run_is_resumed_and_played(tmp_path: Path):
         ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
         ("--env-id BreakotNoFrameskip-v4", "Breakout"),
         ("--env-id ALE/Pong-v7", "Pong"),
+        ("--env-id ALE/Backgammon-v5", "Backgammon-v5 has no button that does nothing"),
         ("--num-minibatches 3", "--num-minibatches must divide"),
     ],
 )

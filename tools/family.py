@@ -32,26 +32,26 @@ FAMILY: dict[str, Script] = {
     # 57 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
     "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 86), extras=("microrts",)),
-    # Of these lines 53 are the three wrappers and `warp`, a class for each detail, and 16 make
-    # convolutions fast; 5 let threads that wait sleep.
-    "ppo_atari.py": Script("ppo.py", (23, 114), extras=("atari",)),
+    # Of these lines 53 are the three wrappers and `warp`, a class for each detail, 2 check that they
+    # suit the game, and 16 make convolutions fast; 5 let threads that wait sleep.
+    "ppo_atari.py": Script("ppo.py", (23, 116), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
     "ppo_atari_lstm.py": Script("ppo_atari.py", (18, 67), extras=("atari",)),
     # Learning in parallel takes -11/+51 and waiting for the final evaluation 5; the rest chooses
     # GPUs, backend, threads, and checks flags.
     "ppo_atari_multigpu.py": Script("ppo_atari.py", (16, 111), extras=("atari",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
-    "ppo_atari_envpool.py": Script("ppo_atari.py", (87, 83), extras=("envpool",)),
+    "ppo_atari_envpool.py": Script("ppo_atari.py", (90, 84), extras=("envpool",)),
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script("ppo_atari_envpool.py", (17, 112), extras=("envpool",)),
     # Of the lines that go, 74 are the parent's wrappers and its make_envs; of those that come, 85
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
-        "ppo_atari.py", (111, 167), extras=("procgen",), requires_python="==3.11.*"
+        "ppo_atari.py", (113, 167), extras=("procgen",), requires_python="==3.11.*"
     ),
     # Of the lines that go, 57 are the parent's wrappers; 88 make rows of players of PettingZoo's
     # games. SuperSuit's vector would take a few, but resets in the same step.
-    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (80, 136), extras=("pettingzoo",)),
+    "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (82, 136), extras=("pettingzoo",)),
     # Another framework: compared with its parent unit by unit, a line count would mean nothing.
     "ppo_atari_envpool_xla_jax.py": Script(
         "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})
