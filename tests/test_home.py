@@ -61,15 +61,15 @@ def test_score_beside_the_published_one(root: Path) -> None:
     assert home.score(root, "ppo_atari.py") == "Pong: -3.3 after 500 of 1k steps, 1 seed"
     own = root / "docs/results/ppo_multidiscrete_scores.csv"
     own.write_text("env_id,seed,score,steps\nMining,1,1234.4,10\n")
-    assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234, 1 seed"
+    assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234 after 10 steps, 1 seed"
 
 
 def test_score_of_the_environment_that_was_chosen(root: Path) -> None:
     games = root / "docs/results/ppo_gymnax_minatar_scores.csv"
     games.write_text("env_id,seed,score,steps\nA-v0,1,7,10\nSpaceInvaders-MinAtar,1,174.4,10\n")
-    assert home.score(root, "ppo_gymnax.py") == "SpaceInvaders-MinAtar: 174, 1 seed"
+    assert home.score(root, "ppo_gymnax.py") == "SpaceInvaders-MinAtar: 174 after 10 steps, 1 seed"
     games.write_text("env_id,seed,score,steps\nA-v0,1,7,10\n")
-    assert home.score(root, "ppo_gymnax.py") == "A-v0: 7.0, 1 seed"
+    assert home.score(root, "ppo_gymnax.py") == "A-v0: 7.0 after 10 steps, 1 seed"
 
 
 def test_speed_beside_cleanrls(root: Path) -> None:

@@ -32,8 +32,8 @@ FAMILY: dict[str, Script] = {
     # 57 lines find and check the masks: those that an environment gives are not all alike. The mask
     # is an argument wherever it is used; as an attribute of the agent it would be hidden.
     "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 86), extras=("microrts",)),
-    # Of these lines 53 are the three wrappers and `warp`, a class for each detail, 2 check that they
-    # suit the game, and 16 make convolutions fast; 5 let threads that wait sleep.
+    # Of these lines 53 are the three wrappers and `warp`, a class for each detail; 2 check that
+    # they suit the game, 16 make convolutions fast, and 5 let threads that wait sleep.
     "ppo_atari.py": Script("ppo.py", (23, 116), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
     "ppo_atari_lstm.py": Script("ppo_atari.py", (18, 67), extras=("atari",)),

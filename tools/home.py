@@ -150,16 +150,27 @@ def one_digit(ratio: float) -> str:
     return str(Decimal(str(ratio)).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
+def steps_of(root: Path, script: str, env_id: str) -> str:
+    """How many environment steps the runs of an environment have, the shortest of them."""
+    rows = runs_of(root, script)
+    return short_number(min(int(row["steps"]) for row in rows if row["env_id"] == env_id))
+
+
 def score(root: Path, script: str) -> str:
     """That of SHOWN, or the first environment with runs and a published score, or with runs.
 
-    Of a script whose runs are all shorter than published: the first of them, with its steps.
+    With its steps if nobody has published a score after as many; of a script whose runs are all
+    shorter than published, the first of them.
     """
     ours, theirs = scores(root, script), published(root, script)
     chosen = [SHOWN[script]] if SHOWN.get(script) in ours else []
     for env_id in (*chosen, *(env_id for env_id in ours if env_id in theirs), *ours):
-        beside = f" ({mean_and_std([theirs[env_id][0]])})" if env_id in theirs else ""
-        return f"{env_id}: {mean_and_std(ours[env_id])}{beside}{seeds(ours[env_id])}"
+        shown = f"{env_id}: {mean_and_std(ours[env_id])}"
+        if env_id in theirs:
+            beside = f" ({mean_and_std([theirs[env_id][0]])})"
+        else:
+            beside = f" after {steps_of(root, script, env_id)} steps"
+        return f"{shown}{beside}{seeds(ours[env_id])}"
     for run in runs_of(root, script):
         measure = MEASURES.get(script, "")
         steps = short_number(int(run["steps"])), short_number(theirs[run["env_id"]][1])
