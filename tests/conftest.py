@@ -16,6 +16,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
     config.left_out = Counter[str]()
     check_script_under_test(os.environ.get("PPO_SCRIPT", ""))
+    # A shell ignores Ctrl-C for what it starts in the background, and that would be inherited by
+    # the programs that tests interrupt.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # OpenMP's threads spin while they wait; several tests run at once and need the CPUs.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     # XLA leaves out LLVM's optimizations: they would take longer than they save here.
