@@ -7,7 +7,7 @@
 """Train a script without one of its implementation details at a time, and as it is.
 
     uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --num-seeds 5
-    uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 \
+    uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 \\
         --details core-3 deviation --plot results
 
 What is done without a detail stands in tests/mutations/. Each gets a folder in --runs-dir with an
