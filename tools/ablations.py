@@ -1,8 +1,8 @@
 """What each implementation detail is worth, from what benchmark/ablation.sh measured.
 
-`python tools/generate.py` writes it into docs/details.md. Numbers are those of
-docs/results/ablation_<script>.csv, which benchmark/ablation_plot.py wrote; details are those of the
-scripts. A detail without numbers was not run yet, and says so.
+docs/details.md shows it. Numbers are those of docs/results/ablation_<script>.csv, which
+benchmark/ablation_plot.py wrote; details are those of the scripts. A detail without numbers was not
+run yet, and says so.
 """
 
 import csv
@@ -26,12 +26,6 @@ TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their deta
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 SAME = "the same scores"
-PICTURE = "![What is lost without each detail](results/ablation.png)"
-EXPLANATION = """\
-By how much the mean score of the whole training differs when `ppo.py` or `ppo_continuous_action.py`
-is trained without one of its details: whatever makes it learn later, or less, lowers that mean.
-Below, each detail says so, too. Details that only other scripts have (atari, lstm, multidiscrete,
-aux-2, aux-4) have not been measured."""
 COUNTS = """\
 {compared} differences were measured. In {same} of them all scores are the same; of the other
 {intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
@@ -40,26 +34,6 @@ SURE = """\
 **More than chance explains**, by Holm's correction over all {compared}, in percent of what the
 script with all details learns:"""
 UNSURE = "**Seen here, may be chance**, those that are bold besides:"
-NUMBERS = """\
-<details markdown="1"><summary>All numbers, and how they were measured</summary>
-
-Differences of the mean score with their 95 % interval; bold where 0 is not in it."""
-MEASURED = """\
-`benchmark/ablation.sh` trains edited copies of the scripts with the flags of their benchmarks, on
-MuJoCo for 500k steps, on LunarLander for 1M with flags of its own. The edits are in
-`tests/mutations/`. The score of a run is the mean of its learning curve, the rolling mean of 100
-episodes, from the first step to the last; an effect is the difference of the means over the seeds,
-its interval Welch's. "The same scores": seed by seed those with all details. A dash: training would
-show nothing, the line says why. Runs that diverged count with their last score for the steps they
-did not do. Of HalfCheetah's runs some end near 1,400 points and some near 3,000, Walker2d's
-anywhere between, so three seeds show little there. In the picture 100 % is what the script with all
-details learns: its score less that of its first ten episodes. Final scores of all runs, the mean of
-their last 100 episodes, are in `docs/results/ablation_ppo_scores.csv` and
-`ablation_ppo_continuous_action_scores.csv`; [`benchmark/rerun.py`](benchmarks.md#check-a-number)
-runs each of them again.
-
-</details>"""
-
 
 @dataclass(frozen=True)
 class Effect:
@@ -234,8 +208,8 @@ def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> st
     return "\n".join(lines) or "- none"
 
 
-def summary(by_script: dict[str, list[Effect]]) -> list[str]:
-    """Paragraphs: how many effects were measured, which are certain and which may be chance."""
+def paragraphs(by_script: dict[str, list[Effect]]) -> list[str]:
+    """How many effects were measured, which are certain and which may be chance."""
     compared = [one for own in by_script.values() for one in own if not math.isnan(one.p)]
     if not compared:
         return []
@@ -290,14 +264,13 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
     return dict(found)
 
 
-def section(collection: Collection) -> str:
-    """The picture and the tables of all scripts; empty if no script has ablations."""
-    tables, by_script = [], {}
-    for script, (wanted, effects) in measured(collection).items():
-        tables += [f"**`{script}`**", table(wanted, effects)]
-        by_script[script] = effects
-    if not tables:
-        return ""
-    picture = [PICTURE] if (collection.root / RESULTS / "ablation.png").exists() else []
-    parts = [*picture, EXPLANATION, *summary(by_script), NUMBERS, *tables, MEASURED]
-    return "\n\n".join(parts) + "\n"
+def summary(collection: Collection) -> str:
+    """What the ablations of all scripts say, in a few paragraphs."""
+    found = measured(collection)
+    return "\n\n".join(paragraphs({script: effects for script, (_, effects) in found.items()}))
+
+
+def tables(collection: Collection) -> str:
+    """The table of each script that has ablations."""
+    found = measured(collection)
+    return "\n\n".join(f"**`{script}`**\n\n{table(*of)}" for script, of in found.items())

@@ -1,31 +1,39 @@
-"""The generated blocks of README.md and of the pages in docs/.
+"""What programs write into README.md and into the pages of docs/.
 
-A block stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
-tools/generate.py` writes it, so that a page is whole where it is shown as a plain file. Kinds:
+In README.md it stands between `<!-- begin KIND NAME -->` and `<!-- end -->`, where `python
+tools/generate.py` writes it. A page of docs/ has a line `<!-- insert KIND NAME -->` in its place,
+which is replaced when the site is built (tools/pages.py). Kinds:
 
 - `flags ppo.py`: the flags of a script, its own ones first;
-- `diff ppo_atari.py`: how many lines of its parent a script changes;
-- `file results/speed.md`: a file in docs/ that a benchmark wrote;
-- `table results/ppo.md`: the first table of it;
+- `diff ppo_atari.py`: what a script changes, with notes (notes.py);
+- `table results/ppo.md`: the first table of a file in docs/ that a benchmark wrote;
 - `folded results/ppo.md`: all of it, what follows the table in a part that is folded;
-- `code examples/play.py`: a file in docs/ as code;
-- `scripts index.md` and `scores index.md`: see home.py;
-- `presets table` and `presets commands`: see presets.py.
+- `scripts index.md` and `scores index.md`: the tables of the first pages (home.py);
+- `presets table` and `presets commands` (presets.py);
+- `details matrix`, `details list` and `details deviations` (details.py);
+- `ablations summary` and `ablations tables`: what each detail is worth (ablations.py);
+- `results all`: every score (scores.py).
 """
 
 import ast
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import ablations
+import details
 import home
 import notes
 import presets
+import reading
+import scores
+import undo
 from family import FAMILY
 from sync import Collection
 
 BLOCK = re.compile(r"(<!-- begin (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-LANGUAGES = {".py": "python", ".diff": "diff"}
+INSERTION = re.compile(r"^<!-- insert (\w+) (\S+) -->$", re.MULTILINE)
 WORDS = {"True": "on", "False": "off", "None": "none", "Path(__file__).stem": "the file's name"}
 
 
@@ -87,13 +95,6 @@ def folded(title: str, text: str, style: str = "abstract") -> str:
     return f"{opening}\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
-def code(path: Path) -> str:
-    """A file as a block of code. Raises OSError if it is missing, ValueError for other suffixes."""
-    if path.suffix not in LANGUAGES:
-        raise ValueError(f"no language for {path.suffix}")
-    return f"```{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8').rstrip()}\n```"
-
-
 def flags_section(source: str, parent: str, parent_source: str) -> str:
     """The flags that make a script different from its parent; all of them in a part that is folded.
 
@@ -132,64 +133,72 @@ def table_and_rest(text: str) -> str:
     return before + table + "\n\n" + folded("Seeds, flags, versions", "\n".join(lines), "note")
 
 
-def content(root: Path, kind: str, name: str) -> str:
-    """What belongs into a block.
+def about_details(collection: Collection) -> dict[str, list[str]]:
+    """By tag, sentences: where the detail is explained, what tests it and what it is worth."""
+    about: dict[str, list[str]] = defaultdict(list)
+    for module in (reading, undo, ablations):
+        for tag, sentences in module.sentences(collection).items():
+            about[tag] += sentences
+    return about
+
+
+def content(collection: Collection, kind: str, name: str) -> str:
+    """What stands for a kind and a name.
 
     Raises OSError if the file that it is made from is missing, ValueError if nothing can be made.
     """
-    if kind == "flags":
-        parent = FAMILY[name].parent or "" if name in FAMILY else ""
-        parent_source = (root / "ppo" / parent).read_text(encoding="utf-8") if parent else ""
-        return flags_section(
-            (root / "ppo" / name).read_text(encoding="utf-8"), parent, parent_source
-        )
-    if kind == "table":
-        return first_table((root / "docs" / name).read_text(encoding="utf-8"))
-    if kind == "folded":
-        return table_and_rest((root / "docs" / name).read_text(encoding="utf-8"))
-    if kind == "file":
-        return (root / "docs" / name).read_text(encoding="utf-8").strip()
-    if kind == "code":
-        return code(root / "docs" / name)
-    if kind == "diff":
-        return notes.summary(Collection(root), name)
-    if kind == "scripts":
-        return home.scripts_table(Collection(root), name)
-    if kind == "scores":
-        return home.scores_table(Collection(root))
-    if kind == "presets" and name == "table":
-        return presets.table(root)
-    if kind == "presets" and name == "commands":
-        return presets.commands(root)
-    raise ValueError("no such kind of block")
+    docs = collection.root / "docs"
+    match kind, name:
+        case "flags", script:
+            parent = FAMILY[script].parent if script in FAMILY else None
+            parent_source = collection.source(parent) if parent else ""
+            return flags_section(collection.source(script), parent or "", parent_source)
+        case "diff", script:
+            return notes.section(collection, script)
+        case "table", file:
+            return first_table((docs / file).read_text(encoding="utf-8"))
+        case "folded", file:
+            return table_and_rest((docs / file).read_text(encoding="utf-8"))
+        case "scripts", page:
+            return home.scripts_table(collection, page)
+        case "scores", _:
+            return home.scores_table(collection)
+        case "presets", "table":
+            return presets.table(collection.root)
+        case "presets", "commands":
+            return presets.commands(collection.root)
+        case "details", "matrix":
+            return details.matrix(collection)
+        case "details", "list":
+            return details.explanations(collection, about_details(collection))
+        case "details", "deviations":
+            return details.deviations(collection)
+        case "ablations", "summary":
+            return ablations.summary(collection)
+        case "ablations", "tables":
+            return ablations.tables(collection)
+        case "results", "all":
+            return scores.tables(collection.root, collection.scripts())
+    raise ValueError("there is nothing of that name")
 
 
-def fill(root: Path, text: str) -> str:
-    """The text with its blocks filled. Raises ValueError that names a block that cannot be."""
+def made(collection: Collection, kind: str, name: str) -> str:
+    """The same; ValueError that names it if nothing can be made."""
+    try:
+        return content(collection, kind, name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"`{kind} {name}`: {error}") from error
 
-    def block(match: re.Match[str]) -> str:
-        begin, kind, name, end = match.groups()
-        try:
-            return f"{begin}\n{content(root, kind, name)}\n\n{end}"
-        except (OSError, ValueError) as error:
-            raise ValueError(f"block `{kind} {name}`: {error}") from error
 
+def insert(collection: Collection, text: str) -> str:
+    """A page with all that is to be inserted. Raises ValueError if something cannot be made."""
+    return INSERTION.sub(lambda match: made(collection, match[1], match[2]), text)
+
+
+def readme(collection: Collection) -> str:
+    """README.md with its blocks filled. Raises OSError without it, ValueError if one cannot be."""
+    text = (collection.root / "README.md").read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match[0].count("<!-- begin ") > 1:
-            raise ValueError(f"block `{match[2]} {match[3]}` has no end")
-    return BLOCK.sub(block, text)
-
-
-def pages(collection: Collection) -> dict[Path, str]:
-    """Path and text of every page that has blocks. Raises ValueError if one cannot be filled."""
-    root = collection.root
-    result = {}
-    pages = [*(root / "docs").glob("*.md"), *(root / "docs" / "howto").glob("*.md")]
-    for path in (root / "README.md", *sorted(pages)):
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if BLOCK.search(text):
-            try:
-                result[path] = fill(root, text)
-            except ValueError as error:
-                raise ValueError(f"{path.relative_to(root)}: {error}") from error
-    return result
+            raise ValueError(f"README.md: `{match[2]} {match[3]}` has no end")
+    return BLOCK.sub(lambda m: f"{m[1]}\n{made(collection, m[2], m[3])}\n\n{m[4]}", text)

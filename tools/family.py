@@ -68,7 +68,7 @@ FAMILY: dict[str, Script] = {
     # iteration moves from `train` into a function.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (186, 426),
+        None,
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
@@ -77,7 +77,7 @@ FAMILY: dict[str, Script] = {
     # 14 keep a simulation that blows up out of them, 10 random keys apart.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
-        (152, 293),
+        None,
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
     ),
