@@ -614,7 +614,7 @@ def test_details_are_named_by_whether_chance_explains_them():
     single = dataclasses.replace(effect, tag="core-9", low=math.nan, high=math.nan, p=math.nan)
     effects = [effect, other, more, gained, unclear, same, single]
     script = "ppo_continuous_action.py"
-    counts, sure, *rest = results.summary({"ppo.py": effects, script: [chance]})
+    counts, sure, *rest = results.paragraphs({"ppo.py": effects, script: [chance]})
     assert " ".join(counts.split()) == (
         "7 differences were measured. In 1 of them all scores are the same; of the other 6, "
         "about 0 would have a 95 % interval without 0 by chance alone. 5 have one: they are bold, "
@@ -629,27 +629,27 @@ def test_details_are_named_by_whether_chance_explains_them():
         "**Seen here, may be chance**, those that are bold besides:",
         f"- in `{script}` less is learned without `core-6` mini-batch updates (A-v0 90 %)",
     ]
-    assert results.summary({"ppo.py": [unclear]})[2:] == ["- none"]
-    assert results.summary({"ppo.py": [single], script: []}) == []
+    assert results.paragraphs({"ppo.py": [unclear]})[2:] == ["- none"]
+    assert results.paragraphs({"ppo.py": [single], script: []}) == []
 
 
 def test_the_page_counts_its_tables():
     """The numbers beside the names are those of the cells below, bold or not."""
-    text = " ".join(results.section(Collection()).split())
-    page = (ROOT / "docs" / "details.md").read_text()
+    collection = Collection()
+    text = " ".join(f"{results.summary(collection)} {results.tables(collection)}".split())
     with_interval = re.findall(r"\| (\**-?[\d.]+\** \([^|]* to [^|]*\))(?= \|)", text)
     bold = [cell for cell in with_interval if cell.startswith("**")]
     same = text.count("| the same scores")
     assert f"{len(with_interval) + same} differences were measured. In {same} of them" in text
     assert f"of the other {len(with_interval)}, about {0.05 * len(with_interval):.0f} " in text
     assert f"alone. {len(bold)} have one" in text
-    lines = [line for line in page.splitlines() if line.startswith("- Without it")]
+    lines = [line for about in results.sentences(collection).values() for line in about]
     below = [number for line in lines for number in re.findall(r"\*\*(-?[\d.]+)\*\* \(", line)]
     assert below and all(any(cell.startswith(f"**{x}**") for cell in bold) for x in below)
 
 
 def test_the_page_says_which_details_have_not_been_measured():
-    explanation = " ".join(results.EXPLANATION.split())
+    explanation = " ".join((ROOT / "docs" / "details.md").read_text().split())
     named = re.search(r"\(([a-z0-9, -]+)\) have not been measured", explanation)[1].split(", ")
     measured = results.sentences(Collection())
     for tag in DETAILS:
@@ -659,7 +659,7 @@ def test_the_page_says_which_details_have_not_been_measured():
 
 def test_the_page_has_all_details_that_are_trained():
     """All of ppo.py, and what ppo_continuous_action.py has besides."""
-    text = results.section(Collection())
+    text = results.tables(Collection())
     sentences = results.sentences(Collection())
     shown = set()
     for script, beginnings in results.TRAINED.items():
@@ -691,9 +691,6 @@ def test_a_detail_says_what_happens_without_it(tmp_path):
     assert found["core-4"] == [f"{begin}the learning rate stays what it is at the start. {scores}"]
     assert found["core-3"] == [f"{begin}torch's default epsilon, 1e-8. Not run yet."]
     assert found["aux-3"][0].endswith("it is off unless --target-kl is given.")
-    assert "ablation.png" not in results.section(collection)
-    (tmp_path / results.RESULTS / "ablation.png").touch()
-    assert "](results/ablation.png)" in results.section(collection)
 
 
 # ------ from end to end ------

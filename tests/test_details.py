@@ -1,20 +1,23 @@
-"""The tags of the implementation details agree with docstrings, titles and docs/details.md."""
+"""The tags of the implementation details agree with docstrings and titles; all are shown."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blocks import about_details
 from details import (
     DETAILS,
     GROUPS,
     check_tags,
     declared_details,
     declared_deviations,
-    details_page,
+    deviations,
+    explanations,
     find_tags,
-    pages,
+    matrix,
 )
+from family import FAMILY
 from sync import Collection
 from undo import Mutation
 
@@ -44,16 +47,14 @@ def test_ppo_has_all_core_details():
 
 
 def test_every_detail_names_a_test_and_core_details_their_explanation():
-    page = (COLLECTION.root / "docs" / "details.md").read_text()
+    about = about_details(COLLECTION)
     for name in DETAILS:
-        section = page.split(f"{{ #{name} }}")[1].split("\n#")[0]
-        found = re.findall(r"`(tests/\w+\.py)::(?:(\w+)::)?(\w+)`", section)
+        text = "\n".join(about.get(name, []))
+        found = re.findall(r"`(tests/\w+\.py)::(?:(\w+)::)?(\w+)`", text)
         assert found or name == "aux-1"  # which no script has
-        for file, class_name, test in found:
-            source = (COLLECTION.root / file).read_text()
-            assert f"def {test}(" in source
-            assert not class_name or f"\nclass {class_name}:" in source
-        assert (f"(read-ppo.md#{name})" in section) == (name.startswith("core-") or name == "aux-3")
+        assert f"(read-ppo.md#{name})" in text or not name.startswith("core-")
+    text = explanations(COLLECTION, about)
+    assert all(f"{{ #{name} }}" in text for name in DETAILS)
 
 
 def test_names_of_a_mutations_tests():
@@ -65,18 +66,14 @@ def test_names_of_a_mutations_tests():
         replace(mutation, tests="test_details.py nothing_of_the_kind").test_names()
 
 
-def test_titles_of_the_pages_cells_are_the_tags_lines():
-    """Each cell of the page leads to the line of the script that carries its tag."""
-    page = (COLLECTION.root / "docs" / "details.md").read_text()
+def test_every_tag_is_shown():
+    """Each cell of the matrix leads to the line of the script that carries its tag."""
+    rows = {row.partition("](")[0]: row for row in matrix(COLLECTION).split("\n")}
+    departures = deviations(COLLECTION)
     for script in COLLECTION.scripts():
-        lines = COLLECTION.source(script).split("\n")
         for tag in find_tags(COLLECTION.source(script)):
-            assert f"[{tag.name}]" in lines[tag.line - 1]
             link = f"source/{Path(script).stem}.md#__codelineno-0-{tag.line})"
-            assert link in page
-            if tag.name != "deviation":
-                (row,) = [row for row in page.split("\n") if row.startswith(f"| [{tag.name}](")]
-                assert link in row
+            assert link in (departures if tag.name == "deviation" else rows[f"| [{tag.name}"])
 
 
 # ------ each kind of failure, on a synthetic script ------
@@ -140,54 +137,20 @@ def test_a_failure_of_each_kind(old: str, new: str, complaint: str):
     assert any(complaint in problem for problem in problems), problems
 
 
-def test_page_of_two_scripts():
-    page = details_page({"ppo.py": SCRIPT, "ppo_atari.py": SCRIPT.replace("core-4", "atari-1")}, {})
-    ours = '[●](source/ppo.md#__codelineno-0-10){ title="ppo.py, line 10" }'
-    ataris = '[●](source/ppo_atari.md#__codelineno-0-10){ title="ppo_atari.py, line 10" }'
-    assert "| detail | classic | Atari |" in page
-    assert f"| [core-1](#core-1) vectorized architecture | {ours} | {ataris} |" in page
-    assert "| [atari-1](#atari-1) NoopReset |  | [●](source/ppo_atari.md#__codelineno-0-13)" in page
-    section = page.split("### atari-1: NoopReset { #atari-1 }")[1].split("###")[0]
-    assert "1 to 30 frames" in section
-    assert "- Line: [`ppo_atari.py`, line 13](source/ppo_atari.md#__codelineno-0-13)" in section
-    assert "more script" not in section
-    section = page.split("### core-1: ")[1].split("###")[0]
-    assert "- Line: [`ppo.py`, line 10](source/ppo.md#__codelineno-0-10)" in section
-    assert ", and in [1 more script](#which-script-has-which-detail).\n" in section
-    assert "### atari-2" in page and "In no script." in page.split("### atari-2")[1].split("###")[0]
-    assert "No script anneals `clip_coef`" in page.split("### aux-1")[1].split("###")[0]
-    assert '{ title="ppo.py, line 16" }: truncated episodes bootstrapped' in page
-    assert "Dots from left to right" not in page
-
-
-def test_a_column_of_two_scripts_tells_which_dot_is_which():
-    other = SCRIPT.replace("core-4", "atari-1")
-    page = details_page({"ppo_atari.py": SCRIPT, "ppo_atari_lstm.py": other}, {})
-    assert "- *Atari*: `ppo_atari.py`, `ppo_atari_lstm.py`\n" in page
-    rows = {name: next(x for x in page.splitlines() if f"(#{name})" in x) for name in DETAILS}
-    assert rows["core-1"].count("●") == 2 and "○" not in rows["core-1"]
-    assert rows["core-4"].partition("●")[2].endswith(" ○ |"), "the second one lacks it"
-    assert rows["atari-1"].index("○") < rows["atari-1"].index("●")
-    assert "○" not in rows["atari-2"], "no script has it"
-
-
-def test_script_of_no_family_has_a_column():
-    page = details_page({"ppo.py": SCRIPT, "ppo_new.py": SCRIPT}, {})
-    assert "| detail | classic | ppo_new |" in page
-
-
-def test_a_collection_has_the_matrix_and_a_page_for_each_script(tmp_path: Path):
-    collection = Collection(tmp_path)
+def test_a_detail_tells_its_first_line_and_a_dot_each_script(tmp_path: Path):
     (tmp_path / "ppo").mkdir()
-    collection.path("ppo.py").write_text(SCRIPT)
-    docs = tmp_path / "docs"
-    more = {"core-1": ["Tested by itself.", "Without it: worse."]}
-    found = pages(collection, more)
-    assert found.keys() == {docs / "details.md", docs / "source" / "ppo.md"}
-    assert found[docs / "details.md"] == details_page({"ppo.py": SCRIPT}, more)
-    assert "What each detail is worth" not in found[docs / "details.md"]
-    effects = "## What each detail is worth\n\nMuch.\n\n## Core\n"
-    assert effects in pages(collection, more, "Much.\n")[docs / "details.md"]
-    section = found[docs / "details.md"].split("### core-1: ")[1].split("###")[0]
-    assert section.rstrip().endswith("\n- Tested by itself.\n- Without it: worse.")
-    assert '--8<-- "ppo/ppo.py"' in found[docs / "source" / "ppo.md"]
+    rows = {name: FAMILY[name] for name in ("ppo.py", "ppo_atari.py", "ppo_atari_lstm.py")}
+    rows["ppo_new.py"] = FAMILY["ppo.py"]
+    collection = Collection(tmp_path, rows, ())
+    for name in rows:
+        text = SCRIPT.replace("core-4", "atari-1") if name == "ppo_atari_lstm.py" else SCRIPT
+        collection.path(name).write_text(text)
+    shown = {row.partition("](")[0]: row for row in matrix(collection).split("\n")}
+    assert "| detail | classic | Atari | ppo_new |" in shown
+    assert shown["| [core-1"].count("●") == 4 and "○" not in shown["| [core-1"]
+    assert shown["| [atari-1"].index("○") < shown["| [atari-1"].index("●")
+    text = explanations(collection, {"core-1": ["Tested by itself."]})
+    section = text.split("### core-1: ")[1].split("###")[0]
+    assert "- Line: [`ppo.py`, line 10](source/ppo.md#__codelineno-0-10)" in section
+    assert ", and in [3 more scripts]" in section and "- Tested by itself." in section
+    assert "In no script." in text.split("### atari-2")[1].split("###")[0]

@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 import blocks
 import numpy as np
 import pytest
-from family import FAMILY
 from sync import ROOT, Collection, by_name
 
 COLLECTION = Collection()
@@ -81,11 +80,9 @@ def test_the_built_pages(tmp_path: Path):
     assert result.returncode == 0, result.stderr
     assert broken_links(tmp_path) == []
     assert loaded_from_elsewhere(tmp_path) == []
-    page = (tmp_path / "ppo.html").read_text()
-    assert 'src="results/ppo.png"' in page and "openai/baselines</th>" in page
-    assert "--8&lt;--" not in page and "--8<--" not in page
-    reading = (tmp_path / "read-ppo.html").read_text()
-    assert reading.count("<math") > 40 and "arithmatex" not in reading
+    left = re.compile(r"--8(?:<|&lt;)--|<!-- insert|arithmatex")
+    built = tmp_path.rglob("*.html")
+    assert {page.name: found for page in built if (found := left.findall(page.read_text()))} == {}
 
 
 def test_links_of_the_readme_exist():
@@ -95,7 +92,9 @@ def test_links_of_the_readme_exist():
     assert [url.path for url in local if not (ROOT / url.path).exists()] == []
     for url in local:
         if url.fragment:
-            headings = re.findall(r"^#+ (.*)$", (ROOT / url.path).read_text(), re.MULTILINE)
+            headings = re.findall(
+                r"^#+ (.*)$", (ROOT / (url.path or "README.md")).read_text(), re.M
+            )
             slugs = [re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings]
             assert url.fragment in slugs, f"{url.path}#{url.fragment}"
 
@@ -113,29 +112,22 @@ def test_words_are_spelled_as_usual():
     assert misspelled(*pages, "ppo", "benchmark", "tools", "tests") == ""
 
 
-def test_a_misspelled_word_is_noticed(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text("They reci" + "eve the reward.\n")
-    assert "==> receive" in misspelled(page)
-
-
 def test_the_readmes_test_command_is_what_ci_runs():
     commands = re.findall(r"^(uv run .*?pytest)\b", README, re.MULTILINE)
     assert len(commands) == 1
     assert commands[0] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/index.md"])
-def test_tables_of_scripts_name_all(path: str):
-    text = (ROOT / path).read_text()
+def test_readme_names_all_scripts():
     for script in COLLECTION.family:
-        row = re.search(rf"^\| \[`{re.escape(script)}`\]\(", text, re.MULTILINE)
-        assert row, f"no row with a link for {script}"
+        assert f"\n| [`{script}`](docs/{Path(script).stem}.md) |" in README
 
 
 @pytest.mark.parametrize("script", COLLECTION.scripts())
 def test_every_script_has_a_page_with_all_flags(script: str):
-    text = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
+    page = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
+    text = blocks.insert(COLLECTION, page)
+    assert f"source/{Path(script).stem}.md)" in text
     tree = ast.parse(COLLECTION.source(script))
     args = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Args")
     names = [ast.unparse(n.target) for n in args.body if isinstance(n, ast.AnnAssign)]
@@ -145,30 +137,11 @@ def test_every_script_has_a_page_with_all_flags(script: str):
 
 
 @pytest.mark.parametrize("script", COLLECTION.scripts())
-def test_parts_of_a_scripts_page_are_in_their_order(script: str):
-    text = (ROOT / "docs" / f"{Path(script).stem}.md").read_text()
-    parent = FAMILY[script].parent
-    wanted = ["Results", "Speed", *([f"What differs from {parent}"] if parent else [])]
-    wanted += ["What to watch", "Caveats", "Flags"]
-    parts = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    if "Speed" not in parts:  # not measured
-        wanted.remove("Speed")
-    assert [part for part in parts if part in wanted] == wanted
-
-
-@pytest.mark.parametrize("script", COLLECTION.scripts())
 def test_every_metric_is_explained(script: str):
     metrics = set(re.findall(r'"((?:charts|losses|eval)/\w+)"', COLLECTION.source(script)))
     assert len(metrics) > 10
     text = (ROOT / "docs" / "metrics.md").read_text()
     assert [metric for metric in sorted(metrics) if f"| `{metric}` |" not in text] == []
-
-
-def test_blocks_are_filled():
-    begin, end = "<!-- begin flags ppo.py -->\n", "<!-- end -->"
-    text = blocks.fill(ROOT, f"a\n{begin}stale{end}\nb\n{begin}{end}")
-    assert text.count("<summary>All flags</summary>") == 2 and "stale" not in text
-    assert blocks.fill(ROOT, text) == text
 
 
 def test_flags_of_a_script_are_those_that_differ_from_its_parents():
@@ -187,34 +160,12 @@ def test_flags_of_a_script_are_those_that_differ_from_its_parents():
     assert "--seed" in shown and "`--a`" not in shown and "`--a`" in everything
 
 
-def test_blocks_of_files():
-    names = ["file examples/own_network.diff", "code examples/play.py", "diff ppo_atari.py"]
-    text = blocks.fill(ROOT, "".join(f"<!-- begin {name} -->\n<!-- end -->\n" for name in names))
-    whole, code, diff = text.split("<!-- end -->\n")[:3]
-    example = (ROOT / "docs" / "examples" / "play.py").read_text()
-    assert (ROOT / "docs" / "examples" / "own_network.diff").read_text() in whole
-    assert f"```python\n{example}```\n" in code
-    assert re.search(
-        r"\*\*\u2212\d+ \+\d+ lines\*\* \(\[as a diff\]\(diffs/ppo_atari.diff\)\)", diff
-    )
-    assert blocks.fill(ROOT, text) == text
-
-
-def test_pages_are_whole_as_plain_files():
-    """A line that only the built pages replace is an annotated diff, which is made of HTML."""
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")]
-    text = "\n".join(page.read_text() for page in pages)
-    assert set(re.findall(r'^ *--8<-- "([^"]+/)', text, re.MULTILINE)) == {"docs/diffs/"}
-    assert not re.search(r"^ *[?!]{3}", text, re.MULTILINE)  # a box that is no HTML
-
-
-NOT_BLOCKS = ["table nowhere.md", "table extra.css", "flag ppo.py", "diff ppo.py", "code extra.css"]
-
-
-@pytest.mark.parametrize("name", NOT_BLOCKS)
-def test_a_block_that_cannot_be_filled_is_named(name: str):
-    with pytest.raises(ValueError, match=f"block `{name}`: "):
-        blocks.fill(ROOT, f"<!-- begin {name} -->\nkept<!-- end -->")
+@pytest.mark.parametrize(
+    "name", ["table nowhere.md", "table extra.css", "flag ppo.py", "diff ppo.py"]
+)
+def test_what_cannot_be_inserted_is_named(name: str):
+    with pytest.raises(ValueError, match=f"`{name}`: "):
+        blocks.insert(COLLECTION, f"Kept.\n\n<!-- insert {name} -->\n")
 
 
 def load_compute_gae() -> Callable[..., tuple[np.ndarray, np.ndarray]]:

@@ -35,7 +35,6 @@ PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requireme
 OTHERS |= {
     path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
 }
-OTHERS |= {"tools/figures.py": ("benchmark",)}
 # It runs scripts of ppo/.
 OTHERS["benchmark/same_numbers.py"] = ("atari", "dm_control", "envpool", "mujoco")
 OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from blocks import fill
 from presets import FOLDER, SOLVED, commands, read_presets, table
 from sync import ROOT
 
@@ -52,15 +51,6 @@ def test_commands_are_short_lines_that_say_all_flags(root: Path):
     assert shlex.split(" ".join(lines).replace(" \\ ", " ")) == shlex.split(
         words.replace("--gamma 0.98", more)
     )
-
-
-def test_blocks_of_the_page(root: Path):
-    page = (
-        "<!-- begin presets table -->\n<!-- end -->\n<!-- begin presets commands -->\n<!-- end -->"
-    )
-    assert fill(root, page).count("MountainCar-v0") == 3
-    with pytest.raises(ValueError, match="block `presets gone`: no such kind"):
-        fill(root, page.replace("table", "gone"))
 
 
 def test_runs_with_different_flags_are_no_preset(root: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from home import rows_of
-from scores import mean_and_std, page, script_of
+from scores import mean_and_std, script_of, tables
 from sync import ROOT, Collection
 
 PUBLISHED = """\
@@ -44,7 +44,7 @@ def section(text: str, script: str) -> str:
 
 def test_rows_computed_by_hand(root: Path):
     """490 ± 14: the deviation of 480 and 500 is 20 / sqrt(2). What was not run stands last."""
-    text = page(root, ["ppo.py", "ppo_atari.py", "ppo_gymnax.py"])
+    text = tables(root, ["ppo.py", "ppo_atari.py", "ppo_gymnax.py"])
     rows = """\
 | environment | ours | CleanRL | openai/baselines | seeds | steps | minutes | hardware |
 |---|---:|---:|---:|---:|---:|---:|---|
@@ -60,16 +60,16 @@ def test_rows_computed_by_hand(root: Path):
 
 def test_hardware_that_all_share_has_no_column(root: Path):
     scripts = ["ppo.py", "ppo_atari.py"]
-    assert "All ran on" not in page(root, scripts)
+    assert "All ran on" not in tables(root, scripts)
     (root / "docs/results/ppo_atari_pong_scores.csv").unlink()
-    text = page(root, scripts)
+    text = tables(root, scripts)
     assert "\n\nAll ran on 2 CPUs.\n" in text
     assert "| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 |\n" in text
     assert "hardware" not in text
 
 
 def test_partial_runs_tell_both_numbers_of_steps(root: Path):
-    text = page(root, ["ppo.py", "ppo_atari.py"])
+    text = tables(root, ["ppo.py", "ppo_atari.py"])
     assert section(text, "ppo_atari.py").splitlines() == [
         "| environment | ours | CleanRL | seeds | steps | minutes | hardware |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -80,7 +80,7 @@ def test_partial_runs_tell_both_numbers_of_steps(root: Path):
 def test_runs_of_another_length_have_a_row_of_their_own(root: Path):
     more = root / "docs/results/ppo_long_scores.csv"
     more.write_text(f"{HEADER}\nCartPole-v1,1,500,8000,1\nCartPole-v1,1,9,100,1\n")
-    rows = section(page(root, ["ppo.py"]), "ppo.py").splitlines()[2:5]
+    rows = section(tables(root, ["ppo.py"]), "ppo.py").splitlines()[2:5]
     shown = [[cell.strip() for cell in row.split("|")[1:7]] for row in rows]
     assert shown == [
         ["CartPole-v1", "9.00", "490 ± 6", "498 ± 4", "1", "100 of 1k"],
@@ -92,7 +92,7 @@ def test_runs_of_another_length_have_a_row_of_their_own(root: Path):
 def test_many_rows_that_were_not_run_fold_open(root: Path):
     rows = "".join(f"ppo_atari,Game{n},CleanRL,1,1,10\n" for n in range(11))
     (root / "benchmark/published.csv").write_text(PUBLISHED + rows)
-    shown, folded = section(page(root, ["ppo_atari.py"]), "ppo_atari.py").split(
+    shown, folded = section(tables(root, ["ppo_atari.py"]), "ppo_atari.py").split(
         "<details markdown>"
     )
     assert "Pong" in shown and "Game" not in shown
@@ -102,17 +102,17 @@ def test_many_rows_that_were_not_run_fold_open(root: Path):
 
 def test_groups_of_a_comparison_are_no_results(root: Path):
     """compare.py may have been given a name that begins like a script's."""
-    before = page(root, ["ppo.py"])
+    before = tables(root, ["ppo.py"])
     rows = "env_id,group,seed,score,normalized,steps,script\nCartPole-v1,A,1,9.00,0,1000,ppo.py\n"
     (root / "docs/results/ppo_clip_scores.csv").write_text(rows)
-    assert page(root, ["ppo.py"]) == before
+    assert tables(root, ["ppo.py"]) == before
 
 
 def test_runs_of_an_edited_copy_are_not_the_scripts(root: Path):
-    before = page(root, ["ppo.py"])
+    before = tables(root, ["ppo.py"])
     rows = "env_id,seed,score,steps,minutes,script\nCartPole-v1,1,9.00,1000,1,ppo_mine.py\n"
     (root / "docs/results/ppo_mine_scores.csv").write_text(rows)
-    assert page(root, ["ppo.py"]) == before
+    assert tables(root, ["ppo.py"]) == before
 
 
 def test_files_belong_to_the_script_with_the_longest_name():
@@ -124,8 +124,8 @@ def test_files_belong_to_the_script_with_the_longest_name():
 
 def test_every_published_score_and_every_run_of_ours_has_its_place():
     """The page of this repository: no row of the files is lost."""
-    text = (ROOT / "docs/scores.md").read_text()
     scripts = Collection().scripts()
+    text = tables(ROOT, scripts)
     for file in sorted((ROOT / "docs/results").glob("*_scores.csv")):
         script = script_of(file, scripts)
         if script is None or "group" in rows_of(file)[0]:

@@ -35,6 +35,7 @@ SURE = """\
 script with all details learns:"""
 UNSURE = "**Seen here, may be chance**, those that are bold besides:"
 
+
 @dataclass(frozen=True)
 class Effect:
     """What it does to the score of an environment that a detail is left out.

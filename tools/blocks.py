@@ -19,7 +19,6 @@ import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 import ablations
 import details

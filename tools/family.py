@@ -12,7 +12,8 @@ class Script:
     """One row of the table."""
 
     parent: str | None  # the file whose diff is this file's lesson
-    budget: tuple[int, int] | None  # lines removed, lines added at most; None: no line budget
+    # Lines removed, lines added at most; None: the parent is too far away for a diff of lines.
+    budget: tuple[int, int] | None
     extras: tuple[str, ...] = ()  # of pyproject.toml, that its PEP 723 header adds to the base
     without: frozenset[str] = frozenset()  # distributions of the base that it does not need
     requires_python: str | None = None  # None: the same as pyproject.toml
@@ -52,7 +53,7 @@ FAMILY: dict[str, Script] = {
     # Of the lines that go, 57 are the parent's wrappers; 88 make rows of players of PettingZoo's
     # games. SuperSuit's vector would take a few, but resets in the same step.
     "ppo_pettingzoo_ma_atari.py": Script("ppo_atari.py", (82, 136), extras=("pettingzoo",)),
-    # Another framework: compared with its parent unit by unit, a line count would mean nothing.
+    # Another framework: a diff of lines would mean nothing.
     "ppo_atari_envpool_xla_jax.py": Script(
         "ppo_atari_envpool.py", None, extras=("envpool", "jax"), without=frozenset({"torch"})
     ),
@@ -62,19 +63,14 @@ FAMILY: dict[str, Script] = {
         extras=("envpool", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that come, 30 let iterations and seeds run in one call; 72 log several seeds,
-    # name one that diverges and take one out; 20 keep random keys apart; 27 film; 33 are networks
-    # for two kinds of observations; 45 wrap gymnax, 8 refuse some of its tasks and 35 save time. An
-    # iteration moves from `train` into a function.
+    # An iteration moves from `train` into a function, and there are several seeds.
     "ppo_gymnax.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
         None,
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
     ),
-    # Of the lines that go, 75 are EnvPool's and 13 the CNN; of those that come, 120 are robots,
-    # their episodes, films and checks, 52 the statistics, which the parent's rewards do not need,
-    # 14 keep a simulation that blows up out of them, 10 random keys apart.
+    # Robots instead of EnvPool's games, and the agent of ppo_continuous_action.py.
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
         None,

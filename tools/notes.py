@@ -123,7 +123,7 @@ def section(collection: Collection, child: str) -> str:
         parts[0] = f"**\u2212{removed} +{added} lines** ([as a diff]({link}))."
     for heading, names in changes(*sources, notes).items():
         title, diff = change(row.parent, child, names, collection)
-        parts += [title, TAG.sub(r"[\1](details.md#\1)", notes[heading])]
+        parts += ["---", title, TAG.sub(r"[\1](details.md#\1)", notes[heading])]
         parts += [diff] if row.budget is not None else []
     old, new = by_name(sources[0]), by_name(sources[1])
     same = [name for name in new if name in old and old[name].code == new[name].code]

@@ -14,6 +14,7 @@ SOURCES = ("CleanRL", "openai/baselines", "gymnax-blines")
 NOT_RUN = "not run"
 SHOWN = 10  # rows of a script that were not run; more of them fold open
 
+
 @dataclass(frozen=True)
 class Score:
     """The final score of a run."""
