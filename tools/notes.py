@@ -128,4 +128,6 @@ def section(collection: Collection, child: str) -> str:
     old, new = by_name(sources[0]), by_name(sources[1])
     same = [name for name in new if name in old and old[name].code == new[name].code]
     same = [f"`{name}`" for name in same if name not in FREE]
-    return "\n\n".join([*parts, f"The same to the byte: {', '.join(same)}.", "</details>"])
+    return "\n\n".join(
+        [*parts, f"The same to the byte: {', '.join(same) or 'nothing'}.", "</details>"]
+    )
