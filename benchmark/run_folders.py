@@ -34,6 +34,10 @@ TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 CURVE_POINTS = 200  # of a learning curve whose mean is taken
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
+# Packages whose versions may matter to a score; args.json has those of all that are installed.
+MATTER = ["python", "torch", "jax", "flax", "optax", "numpy", "gymnasium", "ale-py", "ale_py"]
+MATTER += ["envpool", "gymnax", "mujoco", "mujoco-mjx", "mujoco.mjx", "playground"]
+MATTER += ["mujoco_playground", "pettingzoo", "procgen", "procgen-mirror"]
 SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 MOST_FOLDERS = 3  # that a sentence lists
 WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
@@ -206,7 +210,9 @@ def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
     versions = []
     flags = [without_flags(facts.get("argv", []), OWN_FLAGS)]
     for _, part in parts:
-        versions.append(" ".join(f"{name} {v.split()[0]}" for name, v in part["versions"].items()))
+        installed = part["versions"]
+        known = [name for name in MATTER if name in installed]
+        versions.append(" ".join(f"{name} {installed[name].split()[0]}" for name in known))
         more = without_flags(part.get("argv", []), OWN_FLAGS)
         if more and more not in flags:
             flags.append(more)  # given when it was resumed; later ones count

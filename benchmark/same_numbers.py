@@ -65,19 +65,15 @@ from sync import ROOT
 from undo import ablations
 
 BOOTSTRAP = "deviation truncated episodes bootstrapped"
-DEVIATIONS = (BOOTSTRAP, "deviation reset steps left out")
 NORMALIZATION = ("continuous-6", "continuous-7", "continuous-8", "continuous-9")
 UNDONE = {  # by script: what is undone before it is compared
-    "ppo.py": DEVIATIONS,
-    "ppo_continuous_action.py": (*DEVIATIONS, *NORMALIZATION),
-    "ppo_atari.py": DEVIATIONS,
-    "ppo_atari_lstm.py": DEVIATIONS,
+    "ppo.py": (BOOTSTRAP,),
+    "ppo_continuous_action.py": (BOOTSTRAP, *NORMALIZATION),
+    "ppo_atari.py": (BOOTSTRAP,),
+    "ppo_atari_lstm.py": (BOOTSTRAP,),
     "ppo_atari_envpool.py": (BOOTSTRAP,),
 }
-# When the LSTM forgets: in CleanRL's script with an episode's last observation, whose step only
-# resets the environment, and in ours with the one after it, the first of the next episode.
-LSTM_FORGETS = ("start = reset\n", "start = terminated[step] | truncated[step]\n")
-IN_DOUBLE_PRECISION = (("np.float32", "np.float64"), (".float()", ".double()"))
+IN_DOUBLE_PRECISION = (("float32", "float64"), (".float()", ".double()"))
 # Differences, of the way that the weights have come.
 SAME = 1e-9  # so little is called the same
 ROUNDING = 1e-12  # directly after less than this ...
@@ -169,6 +165,13 @@ def shuffle(indices: Array) -> None:
     indices[:] = torch.randperm(len(indices)).numpy()
 
 
+class WithoutInfos(gym.vector.VectorWrapper):
+    """Environments that tell of no finished episode: CleanRL would only log it."""
+
+    def step(self, actions: Array) -> Any:
+        return (*self.env.step(actions)[:4], {})
+
+
 class OldVector:
     """Environments as EnvPool offered them to gym: four results, of which one tells any end."""
 
@@ -246,7 +249,7 @@ def serve_cleanrl(script: Any, args: Args) -> None:
         StandIn("gym", Wrapper=OldWrapper, spaces=gym.spaces)
     else:
         # A call makes none of the environments that it is given.
-        replace((gym.vector, "SyncVectorEnv", lambda *_, **__: envs))
+        replace((gym.vector, "SyncVectorEnv", lambda *_, **__: WithoutInfos(envs)))
         StandIn("cleanrl_utils")
         StandIn("cleanrl_utils.atari_wrappers")
     replace(
@@ -304,7 +307,6 @@ def comparable(source: str, script: str, undo: bool) -> str:
         known = ablations(script, source)
         for tag in UNDONE[script]:
             source = known[tag].apply(source)
-        source = source.replace(*LSTM_FORGETS)
     for single, twice in IN_DOUBLE_PRECISION:
         source = source.replace(single, twice)
     return source

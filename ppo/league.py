@@ -1,7 +1,8 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
+# dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
+#     "numpy>=2", "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20",
+#     "wandb>=0.30",
 #     "ale-py>=0.12", "pettingzoo[atari]>=1.27", "supersuit>=3.11",
 #     "matplotlib>=3.9", "openskill>=6"]
 # [tool.uv]
@@ -23,17 +24,12 @@ import csv
 import dataclasses
 import importlib.util
 import itertools
-import os
 import random
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
-
-# Set before torch is imported: its threads wait for each other spinning, and where other programs
-# want the CPUs, too, all of them crawl; after so many turns they sleep.
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import matplotlib
 
@@ -118,7 +114,8 @@ def play(envs: Any, agents: tuple[Any, Any], args: Args) -> np.ndarray:
     device = next(agents[0].parameters()).device
     torch.manual_seed(args.seed)
     obs, _ = envs.reset(seed=args.seed)
-    points, over = np.zeros((games, players)), np.zeros(games, bool)
+    points = np.zeros((games, players))
+    over = np.zeros(games, bool)
     for _ in range(args.max_steps):
         actions = np.zeros(games * players, int)
         for i, agent in enumerate(agents):
@@ -126,10 +123,11 @@ def play(envs: Any, agents: tuple[Any, Any], args: Args) -> np.ndarray:
             x = agent.features(torch.from_numpy(obs[own]).to(device))
             actions[own] = agent.get_action(x, args.greedy).cpu().numpy()
         obs, _, _, _, infos = envs.step(actions)
-        ended = infos.get("_episode", np.zeros(games * players, bool)).reshape(games, players)[:, 0]
-        so_far = infos["episode"]["r"].reshape(games, players) if ended.any() else envs.points
-        points[~over] = so_far[~over]  # of a game that goes on, or has just ended
-        over |= ended
+        points[~over] = envs.points[~over]
+        if "final_info" in infos:  # envs.points is already of the next game where one has ended
+            episode = infos["final_info"]["episode"]["r"].reshape(games, players)
+            points[~over] = episode[~over]
+            over |= infos["final_info"]["_episode"].reshape(games, players)[:, 0]
         if over.all():
             break
     return np.stack([(points * (owner == i)).sum(1) for i in (0, 1)], 1)

@@ -1,7 +1,8 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
+# dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
+#     "numpy>=2", "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20",
+#     "wandb>=0.30",
 #     "envpool>=1.2"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
@@ -10,33 +11,25 @@
 
     uv run ppo/ppo_atari_envpool.py                               learns Breakout; 10M steps
     uv run ppo/ppo_atari_envpool.py --env-id Pong-v5 --seed 2 --capture-video
+
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari.py
 Details: core 1-12, atari 1-9, aux 3 (atari-8 replaces core-13)
-Deviations: truncated episodes bootstrapped, reset steps learned from (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped, reset steps learned from
 """
 
-import ctypes
-import os
-import random
 import sys
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-
-# Set before torch is imported: its threads wait for each other spinning, and where other programs
-# want the CPUs, too, all of them crawl; after so many turns they sleep.
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import envpool
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.utils.save_video import save_video
-from numpy.typing import NDArray as Array
 from torch import Tensor, nn, optim
-from torch.nn.utils import clip_grads_with_norm_
+from torch.nn.utils import clip_grad_norm_
 
 
 @dataclass
@@ -56,7 +49,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.1  # the policy's ratio is clipped to 1 ± this; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
+    clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -73,15 +66,23 @@ class Args:
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
     video_every: int = 100  # with --capture-video, film every n-th episode
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "ppo"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases user or team
-    batch_size = property(lambda self: self.num_envs * self.num_steps)
-    num_iterations = property(lambda self: self.total_timesteps // self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Steps in a rollout, of all environments."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_iterations(self) -> int:
+        """Rollouts, each followed by an update."""
+        return self.total_timesteps // self.batch_size
 
 
 class EnvPool:
@@ -96,13 +97,13 @@ class EnvPool:
         self.args = args
         self.videos = videos
         self.games = 0  # that the first environment has played to the end
-        self.frames: list[Array] = []  # of its game, if that is filmed
+        self.frames: list[np.ndarray] = []  # of its game, if that is filmed
         self.pool: Any = None
         spec = envpool.make_spec(args.env_id)
         self.single_observation_space = spec.gymnasium_observation_space
         self.single_action_space = spec.gymnasium_action_space
 
-    def reset(self, seed: int) -> tuple[Array, dict[str, Any]]:
+    def reset(self, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
         self.score = np.zeros(self.args.num_envs)
         self.pool = envpool.make(  # takes the seed, which its reset() would ignore
             self.args.env_id,
@@ -121,15 +122,15 @@ class EnvPool:
         )
         return self.pool.reset()
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
         obs, rewards, terminated, truncated, infos = self.pool.step(actions.astype(np.int32))
         self.score += infos["reward"]  # not clipped
         over = infos["terminated"].astype(bool) | truncated  # `terminated` is the end of a life
-        statistics = {"r": self.score, "l": infos["elapsed_step"]}
+        episode = {"r": self.score, "l": infos["elapsed_step"]}
         self.score = np.where(over, 0, self.score)
         if self.args.capture_video:
             self.film(over[0])
-        infos = {"episode": statistics, "_episode": over} if over.any() else {}
+        infos = {"final_info": {"episode": episode, "_episode": over}} if over.any() else {}
         return obs, rewards, terminated, truncated, infos
 
     def film(self, over: bool) -> None:
@@ -153,22 +154,6 @@ def make_envs(args: Args, videos: Path) -> EnvPool:
     return EnvPool(args, videos)
 
 
-def check_envs(args: Args) -> None:
-    """Refuses an environment that is for another script, and flags that do not fit."""
-    known = envpool.list_all_envs()
-    if args.env_id not in known:
-        asked = args.env_id.removeprefix("ALE/").replace("NoFrameskip-v4", "-v5")  # Gymnasium's
-        near = get_close_matches(asked, known, cutoff=0.0)
-        refuse(f"EnvPool has no {args.env_id}; it has {', '.join(near)} and others")
-    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
-    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
-    envs.close()
-    if envs.single_observation_space.shape != (4, 84, 84):
-        refuse(f"{args.env_id} is not an Atari game, see ppo.py")
-    if args.env_threads < 1:
-        refuse("--env-threads starts at 1")
-
-
 def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
     """The layer, with orthogonal weights of that scale and constant biases."""
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
@@ -177,7 +162,7 @@ def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> 
 
 
 class Agent(nn.Module):
-    """Policy and value function. Both take x, the output of `features`."""
+    """Policy and value function; x: what `features` returns."""
 
     def __init__(self, envs: EnvPool, bf16: bool = False):
         super().__init__()
@@ -196,7 +181,8 @@ class Agent(nn.Module):
         self.critic = layer_init(nn.Linear(512, 1), std=1.0)
         self.actor = layer_init(nn.Linear(512, envs.single_action_space.n), std=0.01)
 
-    def features(self, obs: Tensor) -> Tensor:  # (batch, 4, 84, 84) to x, (batch, 512)
+    def features(self, obs: Tensor) -> Tensor:
+        """The network's output, (batch, 512), for images, (batch, 4, 84, 84)."""
         images = obs.to(memory_format=torch.channels_last) / 255.0  # [atari-9] scale to [0, 1]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
             return self.network(images).float()
@@ -207,37 +193,43 @@ class Agent(nn.Module):
     def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:  # (batch,)
         """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
-        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits), in a
-        # tenth of the time of torch's Categorical. Gumbel noise is -log of an exponential sample.
+        if greedy:
+            return logits.argmax(-1)
+        # Gumbel-max trick: logits plus Gumbel noise are largest at action a with probability
+        # softmax(logits)[a]. With torch.multinomial ppo.py would be 7 % slower.
         gumbel = -torch.empty_like(logits).exponential_().log()
-        return (logits if greedy else logits + gumbel).argmax(-1)
+        return (logits + gumbel).argmax(-1)
 
     def get_logprob_entropy_value(self, x: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
+        # As torch's Categorical computes them; its checks would make ppo.py another 7 % slower.
         logprobs = self.actor(x).log_softmax(-1)  # of every action: (batch, number of actions)
-        logprob = logprobs.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+        logprob = logprobs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return logprob, entropy, self.get_value(x)
 
 
 def compute_gae(
-    rewards: Array, values: Array, terminated: Array, truncated: Array, args: Args
-) -> tuple[Array, Array]:
-    """Advantages and returns, (num_steps, num_envs): equation 16 of arxiv.org/abs/1506.02438.
+    rewards: np.ndarray,
+    values: np.ndarray,
+    next_values: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    args: Args,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and returns: equation 16 of arxiv.org/abs/1506.02438.
 
-    rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
-    values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
+    All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
+    values, next_values: of the observations before and after step t.
     """
-    # At a truncation values[1:] has the last observation's value: the reset comes one step later.
-    next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
-    deltas = rewards + args.gamma * next_values - values[:-1]
-    goes_on = ~(terminated | truncated)
+    deltas = rewards + args.gamma * next_values * ~terminated - values
+    done = terminated | truncated
     advantages = np.zeros_like(rewards)
     lastgaelam = np.zeros_like(rewards[0])
     for t in reversed(range(len(rewards))):
-        lastgaelam = deltas[t] + args.gamma * args.gae_lambda * lastgaelam * goes_on[t]
+        lastgaelam = deltas[t] + args.gamma * args.gae_lambda * ~done[t] * lastgaelam
         advantages[t] = lastgaelam  # [core-5] generalized advantage estimation
-    return advantages, advantages + values[:-1]
+    return advantages, advantages + values
 
 
 def ppo_loss(
@@ -246,112 +238,103 @@ def ppo_loss(
     """Loss of a minibatch and statistics: equations 7 and 9 of arxiv.org/abs/1707.06347.
 
     newlogprob, entropy, newvalue: (minibatch_size,), from the network that is being trained.
-    mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
+    mb: logprobs, values, advantages, returns: (minibatch_size,), from the rollout.
     """
-    count = mb["valid"].sum().clamp(min=1)  # there may be none
-    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = logratio.exp()  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
-    if args.norm_adv:  # in each minibatch
-        centered = advantages - weight @ advantages
-        variance = (weight @ centered**2) * count / (count - 1).clamp(min=1)  # unbiased
-        advantages = centered / (variance.sqrt() + 1e-8)  # [core-7] advantage normalization
+    if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-    gain = torch.min(ratio * advantages, clipped_ratio * advantages)
-    pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective
+    surrogate = torch.min(ratio * advantages, clipped_ratio * advantages)
+    pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
-    if args.clip_vloss:
+    if args.clip_vloss:  # [core-9] value function loss clipping
         v_change = (newvalue - mb["values"]).clamp(-args.clip_coef, args.clip_coef)
-        v_clipped_error = (mb["values"] + v_change - mb["returns"]) ** 2
-        v_error = torch.max(v_error, v_clipped_error)  # [core-9] value function loss clipping
-    v_loss = 0.5 * (weight @ v_error)
-    entropy_loss = weight @ entropy
+        v_error = torch.max(v_error, (mb["values"] + v_change - mb["returns"]) ** 2)
+    v_loss = 0.5 * v_error.mean()
+    entropy_loss = entropy.mean()
     loss = pg_loss - args.ent_coef * entropy_loss + args.vf_coef * v_loss  # [core-10] overall loss
     with torch.no_grad():
         stats = {  # [core-12] debug variables
             "losses/policy_loss": pg_loss.detach(),
             "losses/value_loss": v_loss.detach(),
             "losses/entropy": entropy_loss.detach(),
-            "losses/old_approx_kl": weight @ -logratio,
-            "losses/approx_kl": weight @ (ratio - 1 - logratio),  # joschu.net/blog/kl-approx.html
-            "losses/clipfrac": weight @ ((ratio - 1).abs() > args.clip_coef).float(),
+            "losses/old_approx_kl": -logratio.mean(),
+            "losses/approx_kl": (ratio - 1 - logratio).mean(),  # joschu.net/blog/kl-approx.html
+            "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean(),
         }
     return loss, stats
 
 
-def backward(agent: Agent, batch: dict, mb_inds: Tensor, args: Args) -> dict[str, Tensor]:
+def compute_gradient(
+    agent: Agent, batch: dict[str, Tensor], mb_inds: Tensor, args: Args
+) -> dict[str, Tensor]:
     """Leaves the clipped gradient of a minibatch in the agent's parameters; returns statistics."""
-    mb = {name: rows[mb_inds] for name, rows in batch.items()}
+    mb = {name: x[mb_inds] for name, x in batch.items()}
     x = agent.features(mb["obs"])
     newlogprob, entropy, newvalue = agent.get_logprob_entropy_value(x, mb["actions"])
     loss, stats = ppo_loss(newlogprob, entropy, newvalue, mb, args)
     loss.backward()
-    # As clip_grad_norm_ does, but with one norm of all numbers, not one of each layer's: faster.
-    norm = torch.cat([p.grad.flatten() for p in agent.parameters() if p.grad is not None]).norm()
     params = agent.parameters()
-    clip_grads_with_norm_(params, args.max_grad_norm, norm)  # [core-11] global gradient clipping
-    return {**stats, "losses/grad_norm": norm}
+    grad_norm = clip_grad_norm_(params, args.max_grad_norm)  # [core-11] global gradient clipping
+    return {**stats, "losses/grad_norm": grad_norm}
 
 
 @torch.no_grad()
-def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Array]:
+def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
     """Plays `eval_episodes` whole episodes; returns results by name, (episodes,) each."""
     envs = make_envs(replace(args, num_envs=1), videos)
     device = next(agent.parameters()).device
-    obs, _ = envs.reset(seed=args.seed + 1_000_000)
+    next_obs, _ = envs.reset(seed=args.seed + 1_000_000)
     returns: list[float] = []
     while len(returns) < args.eval_episodes:
-        action = agent.get_action(agent.features(torch.from_numpy(obs).to(device)), greedy)
-        obs, _, _, _, infos = envs.step(action.cpu().numpy())
-        if "episode" in infos:
-            returns.append(infos["episode"]["r"][0])
+        obs = torch.as_tensor(next_obs, dtype=torch.float32, device=device)
+        action = agent.get_action(agent.features(obs), greedy)
+        next_obs, _, _, _, infos = envs.step(action.cpu().numpy())
+        if "episode" in infos.get("final_info", {}):
+            returns.append(infos["final_info"]["episode"]["r"][0])
     envs.close()
     return {"episodic_return": np.array(returns)}
-
-
-def keep_memory() -> None:
-    """Makes glibc keep freed memory: fresh pages cost as much time as the convolutions."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own for large blocks
-        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing goes back to the system
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
-    random.seed(args.seed)
-    np.random.seed(args.seed)
-    torch.manual_seed(args.seed)
-    keep_memory()
     device = setup_torch(args)
-    envs = make_envs(args, video_folder(run_dir))
-    # channels_last: the order of memory in which convolutions are fastest.
-    agent = Agent(envs, args.bf16).to(memory_format=torch.channels_last).to(device)
-    optimizer = optim.Adam(agent.parameters(), eps=1e-5, fused=True)  # [core-3] Adam epsilon
+    global_step = checkpoint.get("global_step", 0)
+    torch.manual_seed(args.seed + global_step)
+    envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
+    agent = speed_up_convolutions(Agent(envs, args.bf16)).to(device)
+    optimizer = optim.Adam(
+        agent.parameters(),
+        lr=args.learning_rate,
+        eps=1e-5,  # [core-3] Adam epsilon
+        fused=True,  # one pass over all weights: faster
+    )
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        set_random_states(checkpoint["rng"])
-    iterations_done = checkpoint.get("iteration", 0)
-    global_step = checkpoint.get("global_step", 0)
+        optimizer.param_groups[0]["lr"] = args.learning_rate  # it may be another one now
     run = Run(args, run_dir, checkpoint)
-    save_if_due(run, agent, optimizer, iterations_done, global_step)
-    compute_gradient = compiled(backward, device) if args.compile else backward
+    gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
-    # ------ storage: row t holds what was seen and done at step t and what came of it ------
-    shape = (args.num_steps, args.num_envs)  # the first dimensions of all arrays below
-    obs = torch.from_numpy(zeros_of(envs.single_observation_space, shape)).to(device)
-    features = torch.zeros(*shape, 512, device=device)  # kept: the network is what takes the time
-    actions = torch.from_numpy(zeros_of(envs.single_action_space, shape)).to(device)
+    # ------ storage: row t has what happened at step t ------
+    shape = (args.num_steps, args.num_envs)
+    obs_shape = envs.single_observation_space.shape
+    obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
+    features = torch.zeros((*shape, 512), device=device)  # what the network makes of obs
+    actions = torch.zeros(shape, dtype=torch.long, device=device)
     rewards = np.zeros(shape, np.float32)
-    terminated = np.zeros(shape, bool)  # the episode is over
-    truncated = np.zeros(shape, bool)  # a time limit cut it off
-    next_obs, _ = envs.reset(seed=args.seed + global_step)  # once resumed: other episodes
-    for iteration in range(iterations_done + 1, args.num_iterations + 1):
-        remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
-        optimizer.param_groups[0]["lr"] = remaining * args.learning_rate  # [core-4] annealing
+    terminated = np.zeros(shape, bool)  # the episode ended
+    truncated = np.zeros(shape, bool)  # a time limit cut the episode off
+
+    # ------ training ------
+    next_obs, _ = envs.reset(seed=args.seed + global_step)
+    for iteration in range(global_step // args.batch_size + 1, args.num_iterations + 1):
+        if args.anneal_lr:  # [core-4] learning rate annealing
+            remaining = 1 - (iteration - 1) / args.num_iterations
+            optimizer.param_groups[0]["lr"] = remaining * args.learning_rate
 
         # ------ rollout: act in the environments and store what happens ------
         with torch.inference_mode():
@@ -365,23 +348,29 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 global_step += args.num_envs
                 run.log_episodes(infos, global_step)
 
-        # ------ advantages: how much better than expected was each action? ------
-        # One pass of the heads for the whole rollout takes less time than one at each step.
+        # ------ advantages: how much better than predicted did things turn out? ------
+        # The weights are still those that acted, so these are the old policy's log-probabilities
+        # and values. One pass over the whole rollout is faster than one at each step.
+        x = features.flatten(0, 1)
+        flat_actions = actions.flatten(0, 1)
         with torch.no_grad():
-            x = features.flatten(0, 1)
-            logprobs, _, value = agent.get_logprob_entropy_value(x, actions.flatten(0, 1))
-            next_value = agent.get_value(agent.features(torch.from_numpy(next_obs).to(device)))
-        values = torch.cat([value, next_value]).view(-1, args.num_envs).cpu().numpy()
-        # Reset steps are learned from, too: after a lost life EnvPool's stack still shows frames of
-        # the life before, and without them Breakout was learned more slowly (docs/episode-ends.md).
-        valid = np.ones_like(terminated)
-        advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
-        batch = {"obs": obs, "actions": actions, "logprobs": logprobs.view(shape)}
-        batch["values"] = torch.from_numpy(values[:-1])
-        batch["advantages"] = torch.from_numpy(advantages)
-        batch["returns"] = torch.from_numpy(returns)
-        batch["valid"] = torch.from_numpy(valid)
-        batch = {name: rows.to(device).flatten(0, 1) for name, rows in batch.items()}
+            logprobs, _, flat_values = agent.get_logprob_entropy_value(x, flat_actions)
+            last_obs = torch.as_tensor(next_obs, dtype=obs.dtype, device=device)
+            last_values = agent.get_value(agent.features(last_obs))
+        all_values = torch.cat([flat_values, last_values]).view(-1, args.num_envs).cpu().numpy()
+        values = all_values[:-1]
+        # EnvPool resets one step later, so the row after a truncation has the last observation. The
+        # reset step is learned from like any other: without it Breakout was learned more slowly.
+        next_values = all_values[1:]  # [deviation] truncated episodes bootstrapped
+        advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
+        batch = {
+            "obs": obs.flatten(0, 1),
+            "actions": flat_actions,
+            "logprobs": logprobs,
+            "values": flat_values,
+            "advantages": torch.from_numpy(advantages).flatten().to(device),
+            "returns": torch.from_numpy(returns).flatten().to(device),
+        }
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
         stats = []
@@ -389,173 +378,125 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             shuffled = torch.randperm(args.batch_size, device=device)
             for mb_inds in shuffled.chunk(args.num_minibatches):  # [core-6] mini-batch updates
                 optimizer.zero_grad()
-                stats.append(compute_gradient(agent, batch, mb_inds, args))
+                stats.append(gradient(agent, batch, mb_inds, args))
                 optimizer.step()
             if args.target_kl is not None and stats[-1]["losses/approx_kl"] > args.target_kl:
                 break  # [aux-3] early stopping on KL
 
         # ------ log ------
-        unexplained = advantages[valid].var()  # advantages are returns - values
-        explained_variance = 1 - unexplained / (returns[valid].var() + 1e-8)
+        explained_variance = 1 - (returns - values).var() / (returns.var() + 1e-8)
         run.log(stats, explained_variance, optimizer, global_step)
-        save_if_due(run, agent, optimizer, iteration, global_step)
-        if run.exit_code:  # Ctrl-C or SIGTERM
+        run.save(agent, optimizer, iteration)
+        if run.stopped():  # Ctrl-C or SIGTERM
             break
     envs.close()
-    if not run.exit_code:
-        videos = run.start_evaluation()
-        run.finish(evaluate(agent, args, videos) if args.eval_episodes else {})
+    if not run.stopped():
+        run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
+
+
+def check_envs(args: Args) -> None:
+    """Refuses an environment that is for another script, and flags that do not fit."""
+    if args.env_id not in envpool.list_all_envs():
+        refuse(f"EnvPool has no {args.env_id}; its games have names like Breakout-v5")
+    envs = make_envs(args, Path())
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if envs.single_observation_space.shape != (4, 84, 84):
+        refuse(f"{args.env_id} is not an Atari game, see ppo.py")
+    if args.env_threads < 1:
+        refuse("--env-threads must be at least 1")
 
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
-import errno
 import json
 import logging
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
-import threading
 import time
-import traceback
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
-from difflib import get_close_matches
 from importlib import metadata
 from typing import NoReturn
 
 import tyro
+from filelock import FileLock, Timeout
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
-SCRIPT_FOR = {  # by space of actions
-    "Discrete": "ppo.py",
+SCRIPT_FOR = {  # by type of the action space
     "Box": "ppo_continuous_action.py",
+    "Discrete": "ppo.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
-# Modules whose version may matter to a score, and their packages; args.json has those in use.
-SIMULATORS = {
-    "ale_py": "ale-py",
-    "envpool": "envpool",
-    "gymnax": "gymnax",
-    "mujoco": "mujoco",
-    "mujoco.mjx": "mujoco-mjx",
-    "mujoco_playground": "playground",
-    "pettingzoo": "pettingzoo",
-    "procgen": "procgen-mirror",
-}
-# Flags about the machine; a resumed run does not keep them, it may go on on another one.
-MACHINE_FLAGS = (
-    "cuda",
-    "device",
-    "torch_threads",
-    "env_threads",
-    "device_ids",
-    "backend",
-    "timeout",
-)
-# Flags about what is kept of a run; they change nothing in what is learned.
-RUN_FLAGS = (
-    "runs_dir",
-    "resume",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "eval_episodes",
-    "capture_video",
-    "video_every",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-)
-# Error numbers: no space on the device, and, on Unix, a quota that is used up.
-DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
-PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
-
-
-class ProgressLines(tqdm):
-    """Progress as plain lines, for pipes and log files."""
-
-    @staticmethod
-    def status_printer(file: Any) -> Any:
-        """Returns the function that shows the progress."""
-        return say
+LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
 
 
 class Run:
-    """Metrics and progress of a run, in its folder, on the terminal and in Weights & Biases.
+    """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
     writes: whether this process does so; of several that learn together only one does.
-    exit_code: other than 0 if Ctrl-C or SIGTERM had come when `log` was called last.
+    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any], writes: bool = True):
         self.args = args
         self.folder = folder
         self.writes = writes
-        self.exit_code = 0
-        self.signal_exit_code = 0  # of the signal that came, if any
-        self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
+        self.total_steps = args.num_iterations * args.batch_size
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
         self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
-        self.total_steps = args.num_iterations * args.batch_size
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.steps_per_second = 0.0
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self.on_signal)
+        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.signal_exit_code = 0  # of the signal that has come, if any
+        self.exit_code = 0  # the same, once `save` has seen it
+        self.all_saved = self.step >= self.total_steps  # training is over, and saved
+        signal.signal(signal.SIGINT, self.on_signal)
+        signal.signal(signal.SIGTERM, self.on_signal)
         if not writes:
             return
-        if not checkpoint:
-            describe_run(args, folder)
-        lock(folder)
-        if checkpoint:  # flags, the script, versions and the machine may be others now
-            warn_if_edited(folder)
-            describe_run(args, folder / f"resumed_at_{self.step}")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(folder / ".lock")  # held until the process ends
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            refuse(f"{folder}: another process is writing this run")
+        describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        say(f"run folder: {folder}")
-        if self.step >= self.total_steps:
-            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
+        print(f"run folder: {folder}")
+        print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
-        self.write_flags()
-        self.films = set(folder.glob("videos/*/*.mp4"))  # already there
-        on_terminal = sys.stdout.isatty()
-        self.progress = (tqdm if on_terminal else ProgressLines)(
+        rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
+        table = "\n".join(["| flag | value |", "|---|---|", *rows])
+        self.writer.add_text("hyperparameters", table, self.step)
+        self.uploaded = set(folder.glob("videos/*/*.mp4"))
+        self.progress = tqdm(
             total=self.total_steps,
             initial=self.step,
             unit=" steps",
             unit_scale=True,
-            file=sys.stdout,
             dynamic_ncols=True,
-            mininterval=0.2 if on_terminal else 10,
-            bar_format=None if on_terminal else PROGRESS_LINE,
+            file=sys.stdout,
+            disable=not sys.stdout.isatty(),
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
         """Lets the iteration end; the same signal once more has its usual effect, at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
-        if self.evaluating:  # everything is saved
+        if self.all_saved:
             sys.exit(self.signal_exit_code)
-        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
-            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
-
-    def write_flags(self) -> None:
-        """Writes the flags as a table, which TensorBoard shows under Text."""
-        rows = [f"| {name} | {value} |" for name, value in asdict(self.args).items()]
-        table = "\n".join(["| flag | value |", "|---|---|", *rows])
-        self.writer.add_text("hyperparameters", table, self.step)
+        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event, which is faster than an add_scalar for each."""
@@ -567,11 +508,12 @@ class Run:
 
         players: where there are several, rows are in turn those of the first, the second, ...
         """
-        if "_episode" not in infos:
+        final_info = infos.get("final_info", {})
+        if "_episode" not in final_info:
             return
-        returns = infos["episode"]["r"]
-        lengths = infos["episode"]["l"]
-        for i in np.flatnonzero(infos["_episode"]):
+        returns = final_info["episode"]["r"]
+        lengths = final_info["episode"]["l"]
+        for i in np.flatnonzero(final_info["_episode"]):
             player = f"-player{i % players}" if players > 1 else ""  # ends the metrics' names
             self.episodes.append((step, player, float(returns[i]), int(lengths[i])))
 
@@ -582,82 +524,99 @@ class Run:
 
         Ends the program with exit code 1 if a mean is not finite; the last checkpoint stays.
         """
-        self.exit_code = self.signal_exit_code
         self.step = step
         metrics = {name: torch.stack([s[name] for s in stats]).mean().item() for name in stats[0]}
-        if not np.isfinite(list(metrics.values())).all():
+        diverged = not np.isfinite(list(metrics.values())).all()
+        if self.writes:
+            metrics["losses/explained_variance"] = explained_variance
+            metrics["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
+            self.write_episodes()
+            self.show_progress(metrics)
+            self.write(metrics, step)
+        if self.writes and diverged:
+            self.writer.close()
+        if diverged:
             refuse(f"diverged at step {step}: {metrics}", exit_code=1)
-        if not self.writes:
-            self.episodes = []  # the process that writes has them
-            return
-        metrics["losses/explained_variance"] = explained_variance
-        metrics["charts/learning_rate"] = optimizer.param_groups[0]["lr"]
-        now = time.perf_counter()
-        if self.first_log is None:
-            self.first_log = (now, step)  # the first iteration, which may compile, is left out
-        else:
-            first_time, first_step = self.first_log
-            self.steps_per_second = (step - first_step) / (now - first_time)
-            metrics["charts/SPS"] = self.steps_per_second
-        self.write_episodes(step)
-        self.write(metrics, step)
-        if self.recent:
-            recent_return, recent_length = np.mean(self.recent, axis=0)
-            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
-            self.progress.set_postfix_str(recent, refresh=False)
-        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
-            self.progress.update(step - self.progress.n)
-        if self.args.track:
-            self.upload_films()
+        self.episodes = []  # where another process writes, it has them
 
-    def write_episodes(self, step: int) -> None:
-        """Writes the new episodes, each at the step that it ended in."""
+    def write_episodes(self) -> None:
+        """Writes the new episodes, each at the step that it ended in, and uploads new films."""
         for end, player, episodic_return, length in self.episodes:
             metrics = {"charts/episodic_return": episodic_return, "charts/episodic_length": length}
             self.write({name + player: x for name, x in metrics.items()}, end)
             self.recent.append([episodic_return, length])
-        if self.episodes:
-            returns = np.array([episodic_return for _, _, episodic_return, _ in self.episodes])
-            # Thirty bins, with a margin: NumPy finds none where returns differ by rounding alone.
-            margin = 1e-6 * (1 + np.abs(returns).max())
-            bins = np.linspace(returns.min() - margin, returns.max() + margin, 31)
-            self.writer.add_histogram("charts/episodic_returns", returns, step, bins=bins)
         self.recent = self.recent[-100:]
-        self.episodes = []
+        if self.args.track:
+            self.upload_films()
+
+    def show_progress(self, metrics: dict[str, float]) -> None:
+        """Adds the speed to the metrics; shows it with the mean return of recent episodes."""
+        now = time.perf_counter()
+        if self.first_log is None:
+            self.first_log = (now, self.step)  # the first iteration, which may compile, is left out
+        else:
+            first_time, first_step = self.first_log
+            metrics["charts/SPS"] = (self.step - first_step) / (now - first_time)
+        recent = ""
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+        self.progress.set_postfix_str(recent, refresh=False)
+        self.progress.update(self.step - self.progress.n)
+        over = self.step == self.total_steps
+        if self.progress.disable and (over or now - self.last_line >= 10):
+            self.last_line = now
+            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
+            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
         import wandb
 
         films = set(self.folder.glob("videos/*/*.mp4"))
-        for film in films - self.films:
+        for film in sorted(films - self.uploaded):
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
-        self.films = films
+        self.uploaded = films
 
-    def start_evaluation(self) -> Path:
-        """Says what comes; from here on a signal ends the program at once.
+    def save(self, agent: Agent, optimizer: Any, iteration: int) -> bool:
+        """Saves a checkpoint every so many iterations, at the end, and before a stop.
 
-        Returns a folder for the evaluation's films.
+        Returns whether it did.
         """
-        self.evaluating = True
-        if self.signal_exit_code:  # it came after the last `log`
-            sys.exit(self.signal_exit_code)
-        self.progress.close()
-        speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
-        say(f"{self.step:,} steps{speed}")
-        if self.args.eval_episodes:
-            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
-            if not self.recent:
-                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
-        return video_folder(self.folder, "evaluation-")
+        self.exit_code = self.signal_exit_code
+        last = iteration == self.args.num_iterations
+        every = self.args.checkpoint_every or self.args.num_iterations
+        if not self.writes or not (last or self.exit_code or iteration % every == 0):
+            return False
+        state = {
+            "script": SCRIPT.name,
+            "args": asdict(self.args),
+            "agent": agent.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "global_step": self.step,
+            "recent": self.recent,
+        }
+        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        aside = self.folder / "checkpoint.tmp"
+        torch.save(state, aside)
+        self.writer.flush()
+        os.replace(aside, self.folder / "checkpoint.pt")
+        self.all_saved = last
+        if self.exit_code:
+            print(f"saved; --resume {self.folder} goes on", flush=True)
+        return True
 
-    def finish(self, results: dict[str, Array]) -> None:
-        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
+    def stopped(self) -> bool:
+        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
+        return self.exit_code != 0
+
+    def finish(self, results: dict[str, np.ndarray]) -> None:
+        """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
+        self.progress.close()
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
-                shown = name.removeprefix("episodic_")
-                say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+                print(f"evaluation: {name} {x.mean():.1f} ± {x.std():.1f} over {len(x)} episodes")
         if self.args.track:
             self.upload_films()
         self.writer.close()
@@ -667,63 +626,24 @@ class Run:
         os.replace(aside, self.folder / "agent.pt")
 
 
-def say(line: str) -> None:
-    """Prints a line; ends the program if nobody reads on, as in `python ppo.py | head -1`."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        # The interpreter prints what is left when it ends: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)  # 13: SIGPIPE
-
-
-def lock(folder: Path) -> None:
-    """Keeps a run folder for this process until it ends; refuses one that another process has."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder / "args.json", os.O_RDWR)  # stays open, and with it the lock
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        refuse(f"{folder}: another process is writing this run")
-    except (ImportError, OSError):  # Windows, or a file system without locks
-        pass
-
-
-def version_of(package: str) -> str:
-    """Version of an installed package; a question mark where it came from elsewhere."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "?"
-
-
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
     device = setup_torch(args)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    simulators = [name for name in SIMULATORS if name in sys.modules]
-    modules = [gym, np, torch]
-    versions = {module.__name__: module.__version__ for module in modules}
-    versions |= {name: version_of(SIMULATORS[name]) for name in simulators}
+    versions = {package.name: package.version for package in metadata.distributions()}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
         "args": asdict(args),
-        "versions": versions | {"python": sys.version},
+        "versions": {"python": sys.version, **versions},
         "hardware": f"{os.cpu_count()} CPUs, {device} {gpu}".strip(),
         "processes": args.batch_size // (args.num_envs * args.num_steps),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(SCRIPT, folder / SCRIPT.name)  # not its mode: it may be read-only
-    (folder / "args.json").write_text(json.dumps(about, indent=1))
-
-
-def warn_if_edited(folder: Path) -> None:
-    """Says so if the run that is resumed was begun by another version of the script."""
-    copy = folder / SCRIPT.name
-    if copy.exists() and copy.read_bytes() != SCRIPT.read_bytes():
-        print(f"{SCRIPT.name}: another version began this run, {copy}", file=sys.stderr)
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)
+    aside = folder / "args.tmp"
+    aside.write_text(json.dumps(about, indent=1))
+    os.replace(aside, folder / "args.json")
 
 
 def start_wandb(args: Args, folder: Path) -> None:
@@ -741,62 +661,13 @@ def start_wandb(args: Args, folder: Path) -> None:
         sync_tensorboard=True,
         resume="allow",
     )
-    for name in ("args.json", Path(__file__).name):  # flags, versions, hardware; the script
+    for name in ("args.json", SCRIPT.name):
         wandb.save(folder / name, base_path=folder, policy="now")
 
 
-@contextmanager
-def signals_ignored(wanted: bool) -> Iterator[None]:
-    """If wanted: processes that are started meanwhile ignore Ctrl-C and SIGTERM for good."""
-    signums = (signal.SIGINT, signal.SIGTERM) if wanted else ()
-    handlers = [signal.signal(signum, signal.SIG_IGN) for signum in signums]
-    try:
-        yield
-    finally:
-        for signum, handler in zip(signums, handlers, strict=True):
-            signal.signal(signum, handler)
-
-
-def save_if_due(run: Run, agent: Agent, optimizer: Any, iteration: int, step: int) -> bool:
-    """Saves a checkpoint at the start, every so many iterations, at the end, and before a stop.
-
-    Returns whether it did.
-    """
-    last = run.args.num_iterations
-    every = run.args.checkpoint_every or last
-    due = iteration % every == 0 or iteration == last or run.exit_code
-    if not (due and run.writes):
-        return False
-    if not all(weight.isfinite().all() for weight in agent.state_dict().values()):
-        refuse(f"diverged at step {step}: weights that are not finite", exit_code=1)
-    state = {
-        "script": SCRIPT.name,
-        "args": asdict(run.args),
-        "agent": agent.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "rng": random_states(),
-        "iteration": iteration,
-        "global_step": step,
-        "recent": run.recent,
-    }
-    # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
-    aside = run.folder / "checkpoint.tmp"
-    with open(aside, "wb") as file:
-        torch.save(state, file)
-    run.writer.flush()
-    os.replace(aside, run.folder / "checkpoint.pt")
-    if run.exit_code:
-        say(f"saved; --resume {run.folder} goes on")
-    return True
-
-
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
-    if not file.is_file():
-        refuse(f"there is no {file}; what can be resumed is a run folder")
+    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
     try:
-        if not zipfile.is_zipfile(file):
-            raise ValueError("not an archive of torch.save")
         state = torch.load(file, map_location="cpu", weights_only=True)
         state["args"] = Args(**state["args"])
         script = state["script"]
@@ -805,18 +676,6 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
     return state
-
-
-def random_states() -> list[Tensor]:
-    """State of the CPU's random numbers, then of each GPU's that is in use."""
-    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return [torch.get_rng_state(), *gpus]
-
-
-def set_random_states(states: list[Tensor]) -> None:
-    """Goes on from what random_states returned; there may be fewer GPUs now."""
-    torch.set_rng_state(states[0])
-    torch.cuda.set_rng_state_all(states[1 : 1 + torch.cuda.device_count()])
 
 
 def setup_torch(args: Args) -> torch.device:
@@ -834,34 +693,19 @@ def compiled(function: Any, device: torch.device) -> Any:
     torch._dynamo.config.trace_autograd_ops = True
     # Where the CUDA toolkit is installed without a GPU, torch warns of it.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    if device.type == "cuda":  # TensorFloat-32 in matrix products, as cuDNN does in convolutions
-        torch.set_float32_matmul_precision("high")
     # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
 
 
-def from_zero(env: gym.Env) -> gym.Env:
-    """The environment with actions that are counted from 0, also where its own are not."""
-    space: Any = env.action_space
-    start = getattr(space, "start", 0)
-    if not np.any(start):
-        return env
-    counted = type(space)(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec)
-    return gym.wrappers.TransformAction(env, lambda action: action + start, counted)
-
-
-def zeros_of(space: gym.Space, shape: tuple[int, ...]) -> Array:
-    """Zeros for `shape` elements of a space: (*shape, *space.shape), of the space's type."""
-    return np.zeros((*shape, *space.shape), space.dtype)
+def ignore_signals_in_workers() -> None:
+    """Leaves Ctrl-C and SIGTERM to the main process, which saves and then ends its workers."""
+    if multiprocessing.parent_process():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Film(gym.wrappers.RecordVideo):
-    """Films of whole episodes; of a long one the first LONGEST_FILM frames."""
-
-    def __init__(self, env: gym.Env, video_folder: str, episode_trigger: Any):
-        with suppress(OSError):
-            os.rmdir(video_folder)  # empty: left by the environment that AsyncVectorEnv tries
-        super().__init__(env, video_folder, episode_trigger)
+    """Films whole episodes; of a long one the first LONGEST_FILM frames."""
 
     def step(self, action: Any) -> Any:
         """Takes the step and its frame."""
@@ -870,10 +714,10 @@ class Film(gym.wrappers.RecordVideo):
             self.stop_recording()
         return result
 
-
-def video_folder(run_dir: Path, kind: str = "") -> Path:
-    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
-    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
+    def close(self) -> None:
+        """Drops the episode that is under way: after an evaluation it is one too many."""
+        self.recording = False
+        super().close()
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -882,95 +726,62 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
     sys.exit(exit_code)
 
 
-def report_thread(failure: Any) -> None:
-    """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
-    if getattr(failure.exc_value, "errno", None) not in DISK_FULL:
-        threading.__excepthook__(failure)
-
-
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
     """Refuses environments with spaces of other types, and names the script that is for them."""
     action_space = envs.single_action_space
     obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
-        script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
-        refuse(f"{args.env_id} acts in {action_space}, see {script}")
+        script = SCRIPT_FOR.get(type(action_space).__name__, "no script here")
+        refuse(f"{args.env_id} has the action space {action_space}: {script} is for it")
+    if np.any(getattr(action_space, "start", 0)):
+        refuse(f"{args.env_id} has the action space {action_space}, which must start at 0")
     if not isinstance(obs_space, observations):
-        needed = f"a {observations.__name__}; docs/howto/own-environment.md helps"
-        refuse(f"{args.env_id} shows {obs_space}, this script needs {needed}")
+        needed = observations.__name__
+        refuse(f"{args.env_id} has the observation space {obs_space}, which must be a {needed}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
-    try:
-        torch.from_numpy(zeros_of(obs_space, (1,))).to(setup_torch(args))
-    except (AssertionError, RuntimeError, TypeError) as error:  # no such device, or no such type
-        refuse(f"--device {args.device}: {error}"[:300])
 
 
 def check(args: Args) -> None:
     """Refuses flags that cannot work; nothing has been written yet."""
-    at_least = {
-        "learning_rate": 1e-9,
-        "clip_coef": 1e-9,
-        "max_grad_norm": 1e-9,
-        "gamma": 0,
-        "gae_lambda": 0,
-        "seed": 0,
-        "checkpoint_every": 0,
-        "eval_episodes": 0,
-        "num_envs": 1,
-        "num_steps": 1,
-        "num_minibatches": 1,
-        "update_epochs": 1,
-        "torch_threads": 1,
-        "video_every": 1,
-    }
-    for name, bound in at_least.items():
-        if not getattr(args, name) >= bound:  # so that NaN is refused, too
-            refuse(f"--{name.replace('_', '-')} starts at {bound}")
-    for name in ("ent_coef", "vf_coef", "target_kl"):
-        value = getattr(args, name)
-        if value is not None and np.isnan(value):
-            refuse(f"--{name.replace('_', '-')} is not a number")
-    if args.target_kl is not None and args.target_kl <= 0:
-        refuse("--target-kl must be above 0")
-    if args.seed >= 2**31:  # others are made of it by addition, and some libraries have 32 bits
-        refuse("--seed must be below 2**31")
-    if max(args.gamma, args.gae_lambda) > 1:
-        refuse("--gamma and --gae-lambda must be at most 1")
+    at_least_0 = [
+        "checkpoint_every",
+        "clip_coef",
+        "eval_episodes",
+        "learning_rate",
+        "max_grad_norm",
+    ]
+    at_least_1 = ["num_envs", "num_minibatches", "num_steps", "torch_threads", "update_epochs"]
+    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds |= {name: (1, np.inf) for name in [*at_least_1, "video_every"]}
+    bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
+    bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
+    for name, (low, high) in bounds.items():
+        if not low <= getattr(args, name) <= high:
+            refuse(f"--{name.replace('_', '-')} must be from {low} to {high}")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
     if args.norm_adv and args.batch_size == args.num_minibatches:
         refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
-        refuse(f"--total-timesteps is below one batch, {args.batch_size}")
-    if args.compile and not shutil.which("g++"):
-        refuse("--compile needs g++: apt install g++")
-    if len(args.exp_name) > 100:
-        refuse("--exp-name has more than 100 characters, too many for the name of a folder")
-    flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
-    existing = Path(folder).absolute()
-    while not os.path.exists(existing):  # Path.exists fails in folders that one may not enter
-        existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
+        refuse(f"--total-timesteps must be at least one batch, {args.batch_size}")
+    try:
+        torch.zeros(1, device=setup_torch(args))
+    except (AssertionError, RuntimeError) as error:
+        refuse(f"--device {args.device}: {error}"[:300])
+    module, _, name = args.env_id.rpartition(":")
     try:
         check_envs(args)
     except gym.error.DependencyNotInstalled as error:
-        refuse(f"--env-id {args.env_id}: {error}; docs/index.md has the script that brings it")
-    except gym.error.Error as error:  # there is no such environment, or no such version
-        similar = get_close_matches(args.env_id, gym.registry)
-        nearest = f"; the nearest: {', '.join(similar)}" if similar else ""
-        advice = "docs/index.md has the script for each environment"
-        refuse(f"--env-id {args.env_id}: {error}{nearest}; {advice}")
-    except ModuleNotFoundError as error:
-        missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
-        advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
-        refuse(f"--env-id {args.env_id}: {missing}; {advice}")
-    except ImportError as error:
-        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if "gymnasium" not in raised_in.parts:  # a mistake in the user's own module
+        refuse(f"--env-id {args.env_id}: {error}")
+    except gym.error.Error as error:
+        if name in gym.registry:  # there is such an environment: the mistake is in make_envs
             raise
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
+        refuse(f"--env-id {args.env_id}: {error}")
+    except ModuleNotFoundError as error:  # Gymnasium's, because of the module's
+        if getattr(error.__cause__, "name", None) != module:  # another import than --env-id's
+            raise
+        refuse(f"--env-id {args.env_id}: {error}")
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 
@@ -978,68 +789,63 @@ def check(args: Args) -> None:
             refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
-def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, as in args.json, without those of RUN_FLAGS and MACHINE_FLAGS."""
-    as_in_json = json.loads(json.dumps(flags))
-    left_out = (*RUN_FLAGS, *MACHINE_FLAGS)
-    return {name: value for name, value in as_in_json.items() if name not in left_out}
+def run_to_resume(args: Args) -> str | None:
+    """For --resume auto: the last run of the same command by the same script, if there is one.
 
-
-def unfinished_run(args: Args) -> str | None:
-    """Folder of the last run that was started with these flags and is not finished, if any."""
-    wanted = what_is_learned(asdict(args))
+    Ends the program with exit code 0 if that run is finished.
+    """
+    auto = ("--resume", "auto", "--resume=auto")
+    command = [word for word in sys.argv[1:] if word not in auto]
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
-        try:
-            about = json.loads(file.read_text())
-            same = about["script"] == SCRIPT.name and what_is_learned(about["args"]) == wanted
-        except (ValueError, KeyError, TypeError):
-            continue  # cut off, or not of a run
-        names = os.listdir(file.parent)
-        if same and "checkpoint.pt" in names and "agent.pt" not in names:
-            return str(file.parent)
+        about = json.loads(file.read_text())
+        folder = file.parent
+        if about["script"] != SCRIPT.name:
+            continue
+        if [word for word in about["argv"] if word not in auto] != command:
+            continue
+        if (folder / SCRIPT.name).read_bytes() != SCRIPT.read_bytes():
+            print(f"{folder} is of another version of {SCRIPT.name}: a new run begins")
+            return None
+        if (folder / "agent.pt").exists():
+            print(f"{folder} is finished")
+            sys.exit(0)
+        if (folder / "checkpoint.pt").exists():
+            return str(folder)
+    print(f"no run of this command in {args.runs_dir} has a checkpoint: a new run begins")
     return None
 
 
-def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
-    """The run's own flags, and over them those of the command line and of the machine at hand."""
-    before = checkpoint["args"]
-    kept = {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
-    folder = args.resume  # which --resume auto has found
-    args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
-    if args.env_id != before.env_id:
-        refuse(f"--resume keeps the run's --env-id, {before.env_id}")
-    if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:
-        refuse("--resume keeps the run's --num-envs x --num-steps, and its number of processes")
-    return args
+def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
+    """The flags that a run was trained with, overridden by those of the command line."""
+    resumed = tyro.cli(Args, args=words, default=trained)
+    resumed.resume = args.resume  # the folder that auto stands for
+    if resumed.env_id != trained.env_id:
+        refuse(f"--resume: the run's --env-id is {trained.env_id}")
+    if resumed.anneal_lr and resumed.total_timesteps > trained.total_timesteps:
+        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 once more")
+    return resumed
 
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    # Whole numbers may be written as 1e6, which int() refuses.
+    is_power = re.compile(r"\d+e\d+").fullmatch
+    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
+    if "--lr" in words:
+        refuse("--lr is called --learning-rate here")
+    args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}
-    if args.resume == "":  # say a shell's variable that is not set
-        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
-        args.resume = unfinished_run(args)
-        if not args.resume:
-            say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
+        args.resume = run_to_resume(args)
     if args.resume:
-        args.resume = os.path.expanduser(args.resume)
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
-        args = resumed(args, checkpoint)
+        args = resumed_args(args, words, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    if args.resume:
-        folder = Path(args.resume)
-    threading.excepthook = report_thread  # TensorBoard writes in a thread of its own
+    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
     try:
-        return train(args, folder, checkpoint)
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
+        return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
         # After an error: workers ignore SIGTERM, and Python would wait for them forever.
         for worker in multiprocessing.active_children():

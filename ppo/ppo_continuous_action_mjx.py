@@ -67,7 +67,7 @@ class Args:
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first robot
     video_every: int = 100  # with --capture-video, film every n-th episode

@@ -71,7 +71,7 @@ class Args:
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
     log_every: int = 25_000  # steps between logged points: so many are one compiled call
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at start and end
+    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the evaluation's first seed
     video_every: int = 100  # with --capture-video, film every n-th episode

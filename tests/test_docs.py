@@ -179,20 +179,16 @@ def load_compute_gae() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
 
 def test_the_example_of_episode_ends_is_right():
     text = (ROOT / "docs" / "episode-ends.md").read_text()
-    lines = re.findall(r"^\| (\d) \|[^|]*\|((?:[^|\n]+\|){7})$", text, re.MULTILINE)
-    cells = [[float(cell.strip(" *")) for cell in row.split("|")[:-1]] for _, row in lines]
-    assert [int(t) for t, _ in lines] == [0, 1, 2, 3, 4, 5]
+    rows = re.findall(r"^\| \d \|[^|]*\|((?:[^|\n]+\|){7})$", text, re.MULTILINE)
+    cells = [[float(cell.strip(" *")) for cell in row.split("|")[:-1]] for row in rows]
+    assert len(cells) == 5
     table = np.array(cells).T[..., None]
-    rewards, values, terminated, truncated, valid, deltas, advantages = table
-    terminated, truncated, valid = (flag.astype(bool) for flag in (terminated, truncated, valid))
-    done = np.vstack([np.zeros((1, 1), bool), terminated | truncated])
-    np.testing.assert_array_equal(valid, ~done[:-1])
+    rewards, values, next_values, terminated, truncated, deltas, advantages = table
+    terminated, truncated = terminated.astype(bool), truncated.astype(bool)
+    assert np.array_equal(next_values[:-1][~truncated[:-1]], values[1:][~truncated[:-1]])
 
-    all_values = np.vstack([values, [[2.0]]])  # the value after the last step
     compute_gae = load_compute_gae()
-    args = SimpleNamespace(gamma=0.9, gae_lambda=0.5)
-    found, _ = compute_gae(rewards, all_values, terminated, truncated, args)
-    np.testing.assert_allclose(found, advantages, atol=1e-9)
-    args.gae_lambda = 0.0  # then the advantages are the deltas
-    found, _ = compute_gae(rewards, all_values, terminated, truncated, args)
-    np.testing.assert_allclose(found, deltas, atol=1e-9)
+    for gae_lambda, expected in ((0.5, advantages), (0.0, deltas)):
+        args = SimpleNamespace(gamma=0.9, gae_lambda=gae_lambda)
+        found, _ = compute_gae(rewards, values, next_values, terminated, truncated, args)
+        np.testing.assert_allclose(found, expected, atol=1e-9)

@@ -93,7 +93,7 @@ def test_the_edited_network_trains_and_plays(tmp_path: Path):
     script.write_text(patched((ROOT / "ppo" / "ppo.py").read_text(), diff))
     flags = ("--total-timesteps", 1024, "--eval-episodes", 0)
     run = train_command(*flags, cwd=tmp_path, script=script)
-    weight = checkpoint(run.folder)["agent"]["trunk.0.weight"]
+    weight = checkpoint(run.folder)["agent"]["trunk.1.weight"]
     assert weight.shape == (128, 4)
     # Its columns were orthogonal; training has changed that.
     assert (weight.T @ weight - 2 * torch.eye(4)).abs().max() > 1e-3

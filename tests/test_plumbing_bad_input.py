@@ -15,6 +15,7 @@ from helpers.command_line import (
     SCRIPT,
     checkpoint,
     contents,
+    curve,
     finished_run,
     run_command,
     the_folder,
@@ -40,22 +41,12 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(finished_run().folder, folder / "finished")
     good = (folder / "finished/checkpoint.pt").read_bytes()
     state = checkpoint(folder / "finished")
-    for name in (
-        "empty",
-        "truncated",
-        "random",
-        "trap",
-        "foreign",
-        "list",
-        "other",
-        "newer",
-        "pickle",
-    ):
+    for name in ("truncated", "random", "trap", "foreign", "list", "other", "newer", "pickle"):
         (folder / name).mkdir()
     (folder / "truncated/checkpoint.pt").write_bytes(good[: len(good) // 2])
     (folder / "random/checkpoint.pt").write_bytes(bytes(range(256)) * 64)
     torch.save({"agent": BoobyTrap(folder / "sprung")}, folder / "trap/checkpoint.pt")
-    (folder / "pickle/checkpoint.pt").write_bytes(pickle.dumps(BoobyTrap(folder / "sprung")))
+    (folder / "pickle/checkpoint.pt").write_bytes(pickle.dumps(BoobyTrap(folder / "sprung"), 2))
     torch.save({"model_state_dict": state["agent"]}, folder / "foreign/checkpoint.pt")
     torch.save([1, 2, 3], folder / "list/checkpoint.pt")
     torch.save(state | {"script": "ppo_other.py"}, folder / "other/checkpoint.pt")
@@ -70,52 +61,34 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("minibatches do not divide", "--num-minibatches 3", "num-minibatches", {}),
     ("less than a batch", "--total-timesteps 511", "total-timesteps.* 512", {}),
-    ("no envs", "--num-envs 0", "envs", {}),
-    ("no steps", "--num-steps 0", "steps", {}),
-    ("no minibatches", "--num-minibatches 0", "minibatches", {}),
+    ("no envs", "--num-envs 0", "num-envs", {}),
+    ("no minibatches", "--num-minibatches 0", "num-minibatches", {}),
     ("one row in a minibatch", "--num-envs 2 --num-steps 2", "--norm-adv needs two rows", {}),
-    ("no epochs", "--update-epochs 0", "epochs", {}),
-    ("negative learning rate", "--learning-rate -1", "learning-rate|learning rate|step size", {}),
-    ("learning rate NaN", "--learning-rate nan", "learning-rate|learning rate|step size", {}),
+    ("negative learning rate", "--learning-rate -1", "learning-rate", {}),
+    ("learning rate NaN", "--learning-rate nan", "learning-rate", {}),
+    ("learning rate's other name", "--lr 1e-3", "--learning-rate", {}),
     ("gamma above 1", "--gamma 1.1", "gamma", {}),
-    ("lambda above 1", "--gae-lambda 1.5", "gae-lambda", {}),
-    ("clip range zero", "--clip-coef 0", "clip", {}),
-    ("gradient norm negative", "--max-grad-norm -1", "max-grad-norm", {}),
-    ("checkpoint-every negative", "--checkpoint-every -1", "checkpoint-every", {}),
-    ("eval-episodes negative", "--eval-episodes -1", "eval-episodes", {}),
     ("video-every zero", "--video-every 0 --capture-video", "video-every", {}),
-    ("no threads", "--torch-threads 0", "thread", {}),
-    ("entropy NaN", "--ent-coef nan", "ent-coef", {}),
-    ("divergence NaN", "--target-kl nan", "target-kl", {}),
-    ("divergence negative", "--target-kl -1", "target-kl", {}),
-    ("seed negative", "--seed -1", "seed", {}),
-    ("seed too large", "--seed 2147483648", r"seed must be below 2\*\*31", {}),
-    ("name too long", f"--exp-name {'x' * 101}", "exp-name has more than 100 characters", {}),
-    ("environment misspelt", "--env-id CartPol-v1", r"nearest: CartPole-v1, .*docs/index\.md", {}),
-    ("environment's version", "--env-id CartPole-v7", "nearest: CartPole-v1", {}),
-    ("environment without version", "--env-id Lunarlander", "nearest: LunarLander-v3", {}),
-    ("environment's module", "--env-id no_such:Foo-v0", r"'no_such'; .*PYTHONPATH", {}),
-    ("MuJoCo missing", "--env-id Ant-v5", r"not installed.*; docs/index\.md has the script", {}),
-    ("ALE missing", "--env-id ALE/Pong-v5", r"package for ALE\?; docs/index\.md", {}),
+    ("seed too large", "--seed 2147483648", "seed", {}),
+    ("environment misspelt", "--env-id CartPol-v1", "--env-id CartPol-v1: .*CartPole", {}),
+    ("environment's version", "--env-id CartPole-v7", "`v1`", {}),
+    ("environment's module", "--env-id no_such:Foo-v0", "'no_such'", {}),
+    ("MuJoCo missing", "--env-id Ant-v5", "mujoco", {}),
+    ("ALE missing", "--env-id ALE/Pong-v5", "ALE", {}),
     ("continuous actions", "--env-id Pendulum-v1", r"ppo_continuous_action\.py", {}),
     ("continuous, workers", "--env-id Pendulum-v1 --async-envs", "ppo_continuous_action", {}),
     ("several actions", "--env-id clockwork:MultiDiscreteAction-v0", r"ppo_multidiscrete\.py", {}),
-    ("actions of no script", "--env-id clockwork:DictAction-v0", r"in Dict\(.*docs/", {}),
-    ("discrete observations", "--env-id CliffWalking-v1", r"Discrete\(48\).*own-env", {}),
-    ("dict observations", "--env-id clockwork:DictObservation-v0", r"Dict\(", {}),
+    ("actions of no script", "--env-id clockwork:DictAction-v0", r"Dict\(", {}),
+    ("actions from 5", "--env-id clockwork:FromFive-v0", "start at 0", {}),
+    ("discrete observations", "--env-id CliffWalking-v1", r"Discrete\(48\)", {}),
     ("no CUDA", "--device cuda", "--device cuda", {}),
-    ("no MPS", "--device mps", "--device mps", {}),
     ("unknown device", "--device toaster", "--device toaster", {}),
     ("env cannot be filmed", f"--env-id {CLOCKWORK} --capture-video", "rgb_array", {}),
-    ("runs-dir unwritable", "--runs-dir @/file/runs", "runs-dir|@/file", {}),
-    ("runs-dir is a file", "--runs-dir @/file", "runs-dir|@/file", {}),
+    ("runs-dir unwritable", "--runs-dir @/file/runs", "runs-dir", {}),
+    ("runs-dir is a file", "--runs-dir @/file", "runs-dir", {}),
     ("track without login", "--track", "wandb login", {}),
-    ("online without login", "--track", "wandb login", {"WANDB_MODE": "online"}),
-    ("compile without g++", "--compile", r"g\+\+", {"PATH": ""}),
-    ("empty run folder", "--resume=", "--resume needs", {}),
-    ("no run folder", "--resume @/nowhere", "there is no @/nowhere", {}),
-    ("no checkpoint", "--resume @/empty", "there is no @/empty", {}),
-    ("a file", "--resume @/finished/checkpoint.pt", "there is no @/finished/.*run folder", {}),
+    ("no run folder", "--resume @/nowhere", "@/nowhere", {}),
+    ("a file", "--resume @/finished/checkpoint.pt", "@/finished/", {}),
     ("truncated checkpoint", "--resume @/truncated", "@/truncated.* checkpoint", {}),
     ("random checkpoint", "--resume @/random", "@/random.* checkpoint", {}),
     ("booby-trapped checkpoint", "--resume @/trap", "@/trap.* checkpoint", {}),
@@ -125,7 +98,6 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("another script's run", "--resume @/other", r"ppo_other\.py", {}),
     ("a newer script's run", "--resume @/newer", "@/newer.* checkpoint.*'a_flag_of_tomorrow'", {}),
     ("another environment", "--resume @/finished --env-id Acrobot-v1", "--env-id", {}),
-    ("another batch size", "--resume @/finished --num-envs 8", "num-envs|batch", {}),
     ("unknown flag", "--no-such-flag", "--no-such-flag", {}),
     ("wrong type", "--num-envs four", "--num-envs", {}),
 ]
@@ -150,8 +122,6 @@ def test_bad_input_is_refused_in_one_line(
         hidden.mkdir()
         (hidden / "mujoco.py").write_text("raise ImportError('hidden from this test')")
         changes = {"PYTHONPATH": os.pathsep.join([str(ENVS), str(hidden)])}
-    if name == "no MPS" and torch.backends.mps.is_available():
-        pytest.skip("MPS is here")
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     before = contents(material)
@@ -170,31 +140,36 @@ def test_bad_input_is_refused_in_one_line(
     assert contents(material) == before  # above all: no trap was sprung
 
 
-def test_mistake_in_a_module_of_ones_own_shows_a_traceback(tmp_path: Path) -> None:
-    """Also where a name cannot be imported, which Gymnasium says of versions that it gave away."""
-    (tmp_path / "mistaken.py").write_text("from json import nothing\n")
+MODULES = ["from json import nothing", "import no_such_package", "raise RuntimeError('broken')"]
+
+
+@pytest.mark.parametrize("mistake", MODULES)
+def test_mistake_in_a_module_of_ones_own_shows_a_traceback(mistake: str, tmp_path: Path) -> None:
+    (tmp_path / "mistaken.py").write_text(f"{mistake}\n")
     flags, paths = ("--env-id", "mistaken:Env-v0"), {"PYTHONPATH": str(tmp_path)}
     stderr = traceback_of(*flags, cwd=tmp_path / "cwd", script=SCRIPT, **paths)
-    assert 'mistaken.py", line 1' in stderr and "cannot import name 'nothing'" in stderr
+    assert 'mistaken.py", line 1' in stderr
+
+
+LINE = "        env = gym.make(args.env_id, **options)\n"
+MISTAKES = [
+    ("        env = gym.make(args.env_idd)\n", "has no attribute 'env_idd'"),
+    ("        import no_such_package\n", "No module named 'no_such_package'"),
+    ("        env = gym.make('CartPol-v1')\n", "NameNotFound.*CartPol"),
+]
 
 
 @pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
+@pytest.mark.parametrize(("mistake", "told"), MISTAKES, ids=["name", "import", "environment"])
 def test_mistake_in_an_edited_script_shows_a_traceback(
-    flags: tuple[str, ...], tmp_path: Path
+    mistake: str, told: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     source = SCRIPT.read_text()
-    line = "env = gym.wrappers.RecordEpisodeStatistics(env)"
-    assert source.count(line) == 1
+    assert source.count(LINE) == 1
     script = tmp_path / "my_ppo.py"
-    script.write_text(source.replace(line, "env = RecordEpisodeStatistics(env)"))
+    script.write_text(source.replace(LINE, mistake))
     stderr = traceback_of(*flags, cwd=tmp_path / "cwd", script=script)
-    assert "NameError: name 'RecordEpisodeStatistics' is not defined" in stderr
-    assert f'"{script}", line ' in stderr
-
-
-def test_environment_that_breaks_shows_a_traceback(tmp_path: Path) -> None:
-    stderr = traceback_of("--env-id", "clockwork:Broken-v0", cwd=tmp_path / "cwd", script=SCRIPT)
-    assert "RuntimeError: the simulator\nis not licensed" in stderr
+    assert re.search(told, stderr) and f'"{script}", line ' in stderr
 
 
 def traceback_of(*args: object, cwd: Path, script: Path, **changes: str) -> str:
@@ -208,53 +183,28 @@ def traceback_of(*args: object, cwd: Path, script: Path, **changes: str) -> str:
     return done.stderr
 
 
-def diverge(cwd: Path, *args: object) -> tuple[str, dict[str, Any]]:
-    """The only line on stderr and the checkpoint of a run that must end by itself, with code 1."""
-    done = run_command(
-        *("--total-timesteps", 3200, "--num-envs", 2, "--num-steps", 16, "--checkpoint-every", 1),
-        *("--runs-dir", "runs", "--eval-episodes", 0, *args),
-        cwd=cwd,
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    folder = the_folder(cwd / "runs")
-    assert not (folder / "agent.pt").exists()
-    return done.stderr, checkpoint(folder)
+DIVERGING = {
+    # Ten episodes of 7 steps take 70 steps of 2 environments: the fifth rollout sees the NaN.
+    "reward": (160, "--env-id", "clockwork:NanReward-v0"),
+    "observation": (160, "--env-id", "clockwork:NanObservation-v0"),
+    "learning rate": (32, "--env-id", CLOCKWORK, "--learning-rate", 1e20),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "step"), [("NanReward-v0", 160), ("NanObservation-v0", 160)], ids=["reward", "obs"]
-)
-def test_nan_from_an_environment_stops_the_run(name: str, step: int, tmp_path: Path) -> None:
-    # Nine episodes of 8 steps fit into 72 steps of 2 environments, the fifth rollout sees the NaN.
-    line, saved = diverge(tmp_path, "--env-id", f"clockwork:{name}")
-    assert f"step {step}" in line
-    assert saved["global_step"] == step - 32
-    assert all(weights.isfinite().all() for weights in saved["agent"].values())
-    assert torch.tensor(saved["recent"]).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("--learning-rate", 1e20),
-        # One gradient step in an iteration: its loss is finite, what it leaves behind is not.
-        ("--learning-rate", 1e39, "--num-minibatches", 1, "--update-epochs", 1),
-    ],
-    ids=["loss", "weights"],
-)
-def test_diverging_run_keeps_the_last_good_checkpoint(
-    args: tuple[object, ...], tmp_path: Path
+@pytest.mark.parametrize(("step", "args"), [(s, a) for s, *a in DIVERGING.values()], ids=DIVERGING)
+def test_diverging_run_ends_and_keeps_the_last_checkpoint(
+    step: int, args: list[object], tmp_path: Path
 ) -> None:
-    line, saved = diverge(tmp_path, "--env-id", CLOCKWORK, *args)
-    assert "diverged at step" in line
-    assert all(weights.isfinite().all() for weights in saved["agent"].values())
-
-
-def test_versions_that_gymnasium_has_given_away_are_refused(tmp_path: Path) -> None:
-    """Gymnasium warns of them before it says where they are now."""
-    done = run_command("--env-id", "HalfCheetah-v2", *SHORT, cwd=tmp_path)
-    assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"{SCRIPT.name}: --env-id HalfCheetah-v2: ")
-    assert "gymnasium-robotics" in last
+    flags = ("--num-envs", 2, "--num-steps", 16, "--checkpoint-every", 1, "--runs-dir", "runs")
+    done = run_command(*SHORT, *flags, *args, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and f"diverged at step {step}" in done.stderr
+    folder = the_folder(tmp_path / "runs")
+    assert curve(folder, "losses/value_loss")[-1][0] == step  # what happened can be seen
+    assert not (folder / "agent.pt").exists()
+    if step > 32:
+        saved = checkpoint(folder)
+        assert saved["global_step"] == step - 32
+        assert all(weights.isfinite().all() for weights in saved["agent"].values())
+    else:
+        assert not (folder / "checkpoint.pt").exists()

@@ -147,7 +147,7 @@ def unread_fields(source: str) -> list[str]:
     for node in args.body:  # name = property(lambda self: ...)
         if isinstance(node, ast.Assign):
             properties[ast.unparse(node.targets[0])] = node.value
-    queue = [name for name in properties if name in read]
+    queue = [name for name in properties if name in read or name == "__post_init__"]
     while queue:
         new = attributes(properties.pop(queue.pop()), "self")
         queue += [name for name in new & properties.keys() if name not in queue]

@@ -14,7 +14,6 @@ from helpers.command_line import (
     CommandRun,
     checkpoint,
     curve,
-    events,
     resume_command,
     train_command,
 )
@@ -124,30 +123,20 @@ def test_offline_run_has_the_curves(
 def test_offline_run_has_the_films(
     tracked: CommandRun, wandb_folder: Path, logged: dict[str, list[Any]]
 ) -> None:
-    made = [path for path in tracked.folder.glob("videos/*/*.mp4") if "evaluation" not in str(path)]
+    made = [
+        path
+        for path in tracked.folder.glob("videos/*/*.mp4")
+        if "evaluation" not in path.parent.name
+    ]
     assert set(logged["videos/_type"]) == {"video-file"}
     sent = [wandb_folder / "files" / path for path in logged["videos/path"]]
     assert len(made) > 1
     assert {path.read_bytes() for path in sent} >= {path.read_bytes() for path in made}
 
 
-def test_tensorboard_has_scalars_and_the_histogram_of_returns(tracked: CommandRun) -> None:
-    shown = events(tracked.folder)
-    scalars = {
-        *("charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS"),
-        *("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/approx_kl"),
-        *("losses/old_approx_kl", "losses/clipfrac", "losses/explained_variance"),
-        "eval/episodic_return",
-    }
-    assert scalars <= set(shown.Tags()["scalars"])
-    histograms = shown.Histograms("charts/episodic_returns")
-    returns = curve(tracked.folder, "charts/episodic_return")
-    assert sum(point.histogram_value.num for point in histograms) == len(returns)
-    assert sum(point.histogram_value.sum for point in histograms) == pytest.approx(
-        sum(value for _, value in returns)
-    )
-    lengths = curve(tracked.folder, "charts/episodic_length")
-    assert lengths == returns  # CartPole pays 1 for each step
+def test_tensorboard_has_the_evaluation(tracked: CommandRun) -> None:
+    """The other metrics are those of tests/test_ppo.py."""
+    assert [step for step, _ in curve(tracked.folder, "eval/episodic_return")] == [2048]
 
 
 def test_films_can_be_played(tracked: CommandRun) -> None:
@@ -157,7 +146,7 @@ def test_films_can_be_played(tracked: CommandRun) -> None:
     for film in films:
         with VideoFileClip(str(film)) as clip:
             frames = list(clip.iter_frames())
-        assert len(frames) > 5
+        assert len(frames) > 5  # and no film of the one frame after the last episode
         assert frames[0].shape == (400, 600, 3)
         assert any(np.any(frame != frames[0]) for frame in frames)
 
@@ -181,7 +170,7 @@ def test_long_episodes_are_filmed_to_a_limit(
 
 
 def test_every_nth_episode_is_filmed(tracked: CommandRun) -> None:
-    names = [path.stem for path in tracked.folder.glob("videos/[0-9]*/*.mp4")]
+    names = [path.stem for path in tracked.folder.glob("videos/from-step-0/*.mp4")]
     episodes = sorted(int(name.rsplit("-", 1)[1]) for name in names)
     assert episodes == list(range(0, episodes[-1] + 1, 8))
     assert len(episodes) > 1

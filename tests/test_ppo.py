@@ -8,7 +8,7 @@ import numpy as np
 import probes
 import pytest
 import torch
-from helpers.in_process import events, load_script, record_mixed_gradients, train
+from helpers.in_process import load_script, record_mixed_gradients, train
 
 ppo = load_script("ppo.py")
 # Small rollouts of an environment whose episodes have 1 to 5 steps: they end anywhere.
@@ -35,29 +35,29 @@ class Spy:
     """What train() passes to its functions, copied; one element for each call."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self.gae: list[tuple[np.ndarray, ...]] = []  # rewards, values, ends, advantages, returns
+        self.gae: list[tuple[np.ndarray, ...]] = []  # compute_gae's arrays, advantages, returns
         self.batches: list[dict[str, torch.Tensor]] = []  # one for each iteration
-        self.terminal_values: list[torch.Tensor] = []  # of the batch's rows, before any step
         self.mb_inds: list[list[torch.Tensor]] = []  # of each iteration
         self.ratios: list[list[torch.Tensor]] = []
         self.stats: list[list[dict[str, float]]] = []
         self.parameters: list[list[torch.Tensor]] = []  # before each gradient step
         self.gradients: list[list[torch.Tensor]] = []
-        compute_gae, backward, ppo_loss = ppo.compute_gae, ppo.backward, ppo.ppo_loss
+        compute_gae, ppo_loss = ppo.compute_gae, ppo.ppo_loss
+        compute_gradient = ppo.compute_gradient
 
         def spy_gae(*arguments: Any) -> Any:
             result = compute_gae(*arguments)
-            self.gae.append(tuple(np.array(x) for x in (*arguments[:4], *result)))
+            self.gae.append(tuple(np.array(x) for x in (*arguments[:5], *result)))
             return result
 
-        def spy_backward(agent: Any, batch: dict, mb_inds: torch.Tensor, args: Any) -> Any:
+        def spy_gradient(agent: Any, batch: dict, mb_inds: torch.Tensor, args: Any) -> Any:
             if len(self.batches) < len(self.gae):
                 self.batches.append({name: rows.clone() for name, rows in batch.items()})
                 for calls in (self.mb_inds, self.ratios, self.stats):
                     calls.append([])
             self.mb_inds[-1].append(mb_inds.clone())
             self.parameters.append([p.detach().clone() for p in agent.parameters()])
-            stats = backward(agent, batch, mb_inds, args)
+            stats = compute_gradient(agent, batch, mb_inds, args)
             self.gradients.append([p.grad.clone() for p in agent.parameters()])
             self.stats[-1].append({name: x.item() for name, x in stats.items()})
             return stats
@@ -68,7 +68,7 @@ class Spy:
             return ppo_loss(newlogprob, *arguments)
 
         monkeypatch.setattr(ppo, "compute_gae", spy_gae)
-        monkeypatch.setattr(ppo, "backward", spy_backward)
+        monkeypatch.setattr(ppo, "compute_gradient", spy_gradient)
         monkeypatch.setattr(ppo, "ppo_loss", spy_loss)
 
     def columns(self, name: str, args: Any) -> np.ndarray:
@@ -87,37 +87,34 @@ def scalars_but_speed(run: Any) -> dict[str, list[tuple[int, float]]]:
 
 
 # ------ rows ------
-def test_environments_are_stepped_side_by_side_and_reset_on_the_next_step(tmp_path: Path):
-    args = ppo.Args(**COUNTER)
+@pytest.mark.parametrize("async_envs", [False, True])
+def test_environments_are_stepped_side_by_side_and_reset_on_the_same_step(
+    async_envs: bool, tmp_path: Path
+):
+    """The last observation is kept, also of an environment that overwrites its only array."""
+    args = ppo.Args(**COUNTER, async_envs=async_envs)
     envs = ppo.make_envs(args, tmp_path)
     obs, _ = envs.reset(seed=5)
     assert envs.num_envs == len(obs) == 3
-    assert obs[:, 0].tolist() == [5, 6, 7]  # a seed of its own for each
-    assert not obs[:, 1:].any()
-    lengths = [probes.plan(seed, 0)[0] for seed in (5, 6, 7)]
-    assert len(set(lengths)) == 3  # so that they end at different steps
-    for step in range(1, 8):
-        obs, rewards, terminated, truncated, _ = envs.step(np.zeros(3, int))
-        for env, length in enumerate(lengths):
-            done = terminated[env] or truncated[env]
-            if step <= length:
-                assert obs[env].tolist() == [5 + env, 0, step, step == length]
-                assert done == (step == length)
-            elif step == length + 1:
-                assert obs[env].tolist() == [5 + env, 1, 0, 0]
-                assert rewards[env] == 0 and not done
+    assert obs.tolist() == [[seed, 0, 0, 0] for seed in (5, 6, 7)]  # a seed of its own for each
+    ended = []
+    counts = [[0, 0] for _ in range(3)]  # episode and step
+    for _ in range(20):
+        obs, rewards, terminated, truncated, infos = envs.step(np.zeros(3, int))
+        for env, count in enumerate(counts):
+            episode, step = count
+            length, *ends = probes.plan(5 + env, episode)
+            last = step + 1 == length
+            count[:] = [episode + 1, 0] if last else [episode, step + 1]
+            assert obs[env].tolist() == [5 + env, *count, 0]
+            assert rewards[env] == probes.reward_of(episode, step)
+            assert [terminated[env], truncated[env]] == (ends if last else [0, 0])
+            if last:
+                assert infos["final_obs"][env].tolist() == [5 + env, episode, length, 1]
+                assert infos["final_info"]["episode"]["l"][env] == length
+                ended.append(env)
+    assert set(ended) == {0, 1, 2} and len(ended) > 15
     envs.close()
-
-
-def test_actions_may_be_counted_from_another_number(tmp_path: Path):
-    """Gymnasium's `start` of a space is an offset: the policy has as many actions as there are."""
-    flags = {"num_envs": 4, "num_steps": 64, "total_timesteps": 4096, "learning_rate": 0.01}
-    run = train(ppo, tmp_path, env_id="clockwork:FromFive-v0", **flags, eval_episodes=5)
-    assert run.agent().actor[-1].out_features == 2
-    returns = [value for _, value in run.scalars()["charts/episodic_return"]]
-    assert np.mean(returns[:20]) < 5
-    assert np.mean(returns[-20:]) > 6  # of 7: it has learned that 6 is better than 5
-    assert run.scalars()["eval/episodic_return"][0][1] > 6
 
 
 def test_environment_needs_no_render_mode(tmp_path: Path):
@@ -127,42 +124,34 @@ def test_environment_needs_no_render_mode(tmp_path: Path):
     envs.close()
 
 
-def test_reset_rows_are_the_invalid_ones(spy: Spy, tmp_path: Path):
-    """valid[t] = not done[t-1], also from one rollout to the next; told from what was observed."""
+def test_every_row_is_a_step_that_was_taken(spy: Spy, tmp_path: Path):
+    """With its own observation, action and reward, also from one rollout to the next."""
     probes.EXECUTED.clear()
     run = train(ppo, tmp_path, **COUNTER)
-    obs, actions, valid = (spy.columns(name, run.args) for name in ("obs", "actions", "valid"))
+    obs, actions = (spy.columns(name, run.args) for name in ("obs", "actions"))
     rewards = np.concatenate([gae[0] for gae in spy.gae])
     assert obs.shape == (7 * 8, 3, 4)
-    over = obs[..., 3] == 1  # the episode was over already: this row's step resets
-    np.testing.assert_array_equal(valid, ~over)
-    first, last = over[7::7], over[6::7]
-    assert first.any() and last.any() and not over[0].any()
     for env in range(3):
-        # The environments have executed the valid rows' actions in order, and no others.
         executed = [step[1:] for step in probes.EXECUTED if step[0] == 5 + env]
-        rows = [(*obs[t, env, 1:3], actions[t, env]) for t in np.flatnonzero(valid[:, env])]
+        rows = [(*obs[t, env, 1:3], actions[t, env]) for t in range(7 * 8)]
         assert executed == rows
-        expected = [probes.reward_of(*step[:2]) for step in executed]
-        assert rewards[valid[:, env], env].tolist() == expected
-        assert not rewards[~valid[:, env], env].any()
-    # Reset steps neither teach nor are taught: they have no weight in the loss of any minibatch.
-    stats, batch = spy.stats[0][0], spy.batches[0]
-    inds = spy.mb_inds[0][0][batch["valid"][spy.mb_inds[0][0]]]
-    errors = (batch["values"] - batch["returns"])[inds]
-    assert stats["losses/value_loss"] == pytest.approx(0.5 * (errors**2).mean().item(), rel=1e-4)
+        assert rewards[:, env].tolist() == [probes.reward_of(*step[:2]) for step in executed]
 
 
-def test_truncated_episodes_are_bootstrapped_from_their_last_observation(spy: Spy, tmp_path: Path):
-    args = {**COUNTER, "gae_lambda": 0.0, "total_timesteps": 21}
+@pytest.mark.parametrize("async_envs", [False, True])
+def test_truncated_episodes_are_bootstrapped_from_their_last_observation(
+    async_envs: bool, spy: Spy, tmp_path: Path
+):
+    """A step's return is its reward and the value after it; 0 if it terminates, whatever else."""
+    args = {**COUNTER, "gae_lambda": 0.0, "total_timesteps": 21, "async_envs": async_envs}
     run = train(ppo, tmp_path, **args)
     torch.manual_seed(run.args.seed)
     envs = ppo.make_envs(run.args, tmp_path)
     initial = ppo.Agent(envs)  # the values are those before the first gradient step
     envs.close()
     obs, returns = spy.columns("obs", run.args), spy.columns("returns", run.args)
-    valid, seen = spy.columns("valid", run.args), set()
-    for t, env in zip(*np.nonzero(valid), strict=True):
+    seen = set()
+    for t, env in np.ndindex(7, 3):
         seed, episode, step, _ = (int(x) for x in obs[t, env])
         length, terminates, truncates = probes.plan(seed, episode)
         ends = step + 1 == length
@@ -178,12 +167,11 @@ def test_batch_holds_what_compute_gae_gave(spy: Spy, tmp_path: Path):
     """Rows of the batch are those of the storage: nothing is transposed on the way."""
     run = train(ppo, tmp_path, **COUNTER)
     for gae, batch in zip(spy.gae, spy.batches, strict=True):
-        _, values, _, _, advantages, returns = gae
-        expected = {"values": values[:-1], "advantages": advantages, "returns": returns}
+        _, values, _, _, _, advantages, returns = gae
+        expected = {"values": values, "advantages": advantages, "returns": returns}
         for name, array in expected.items():
             np.testing.assert_array_equal(batch[name].numpy(), array.flatten())
     agent, batch = run.agent(), spy.batches[0]
-    torch.manual_seed(run.args.seed)
     agent.load_state_dict(
         dict(zip(agent.state_dict(), [p.clone() for p in spy.parameters[0]], strict=True))
     )
@@ -325,7 +313,7 @@ def test_episodes_are_logged(tmp_path: Path):
         while step + (length := probes.plan(5 + env, episode)[0]) <= steps:
             score = sum(probes.reward_of(episode, i) for i in range(length))
             expected.append(((step + length) * 3, env, score, length))
-            step, episode = step + length + 1, episode + 1  # one more for the reset
+            step, episode = step + length, episode + 1
     expected.sort()
     scalars = run.scalars()
     assert scalars["charts/episodic_return"] == [(step, score) for step, _, score, _ in expected]
@@ -349,27 +337,22 @@ def test_every_metric_is_logged(spy: Spy, tmp_path: Path):
         expected = [np.mean([stats[name] for stats in iteration]) for iteration in spy.stats]
         logged = [value for _, value in scalars[name]]
         np.testing.assert_allclose(logged, expected, rtol=1e-4, atol=1e-8, err_msg=name)
-    for (_, logged), gae, batch in zip(
-        scalars["losses/explained_variance"], spy.gae, spy.batches, strict=True
-    ):
-        valid = batch["valid"].numpy()
-        returns, values = gae[5].flatten()[valid], gae[1][:-1].flatten()[valid]
+    for (_, logged), gae in zip(scalars["losses/explained_variance"], spy.gae, strict=True):
+        values, returns = gae[1], gae[6]
         assert logged == pytest.approx(1 - (returns - values).var() / returns.var(), abs=1e-4)
-    assert events(tmp_path).Tags()["histograms"] == ["charts/episodic_returns"]
-    points = events(tmp_path).Histograms("charts/episodic_returns")
-    counts = sum(point.histogram_value.num for point in points)
-    assert counts == len(scalars["charts/episodic_return"]) > 0
 
 
-@pytest.mark.parametrize("returns", [[0.0, 5e-324], [1e17, 1e17 + 16], [1e17]], ids=str)
-def test_returns_that_differ_by_rounding_have_a_histogram(returns: list[float], tmp_path: Path):
-    """NumPy chooses no bins for them; a run of dm_control's point_mass ended because of that."""
+def test_an_episode_is_logged_where_an_info_has_one(tmp_path: Path):
+    """A lost life ends an episode of the learner and not the game: its info has no `episode`."""
     run = ppo.Run(ppo.Args(), tmp_path, {})
-    run.episodes = [(8, "", episodic_return, 8) for episodic_return in returns]
-    run.write_episodes(8)
+    run.log_episodes({}, 4)
+    run.log_episodes({"final_info": {"lives": np.array([2, 0])}}, 8)
+    mask = np.array([False, True, True, True])
+    episode = {"r": np.array([0.0, 1, 2, 3]), "l": np.array([0, 10, 20, 30])}
+    run.log_episodes({"final_info": {"episode": episode, "_episode": mask}}, 12, players=2)
+    expected = [(12, "-player1", 1, 10), (12, "-player0", 2, 20), (12, "-player1", 3, 30)]
+    assert run.episodes == expected
     run.writer.close()
-    (point,) = events(tmp_path).Histograms("charts/episodic_returns")
-    assert point.histogram_value.num == len(returns)
 
 
 # ------ probe environments: solved in seconds, or something is wrong ------
@@ -413,8 +396,12 @@ def test_probe_action_and_observation_matter(tmp_path: Path):
 
 
 def test_probe_time_limit(tmp_path: Path):
-    """The stream of ones goes on: 1 + 1/2 + 1/4 + ... = 2. With an end every third step: < 1.75."""
-    assert values(solve("TimeLimit", tmp_path, gamma=0.5), 0) == pytest.approx([2], abs=0.05)
+    """After the first state the stream of ones goes on: 1 + 1/2 + 1/4 + ... = 2.
+
+    If a time limit were an end, or what follows it the next episode, both values were smaller.
+    """
+    agent = solve("TimeLimit", tmp_path, gamma=0.5)
+    assert values(agent, -1, 1) == pytest.approx([1, 2], abs=0.06)
 
 
 # ------ learning ------

@@ -1,6 +1,5 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_file, load_script, record_ratios, train
+from helpers.in_process import load_script, record_ratios, train
 from helpers.strides import eager_and_compiled, watch_strides
 from torch import nn
 
@@ -200,13 +199,16 @@ def test_both_names_of_a_game_show_every_fourth_frame(env_id: str, tmp_path: Pat
 def test_score_of_the_whole_game_is_logged_unclipped(tmp_path: Path):
     """Of Seaquest, whose points come in twenties; a game has four lives."""
     flags = SHORT | {"num_steps": 128, "total_timesteps": 4096, "update_epochs": 1, "num_envs": 4}
-    run = train(script, tmp_path, env_id="SeaquestNoFrameskip-v4", **flags)
+    flags |= {"env_id": "SeaquestNoFrameskip-v4", "eval_episodes": 1}
+    run = train(script, tmp_path, **flags)
     scalars = run.scalars()
     scores = [score for _, score in scalars["charts/episodic_return"]]
     lengths = [length for _, length in scalars["charts/episodic_length"]]
     assert 3 <= len(scores) <= 40
     assert max(scores) >= 40 and all(score % 20 == 0 for score in scores)
     assert min(lengths) > 500  # frames of four lives
+    ((_, evaluation),) = scalars["eval/episodic_return"]
+    assert evaluation >= 40 and evaluation % 20 == 0
 
 
 # ------ agent ------
@@ -303,6 +305,39 @@ def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert (ratios[15] - 1).abs().max() > 1e-3
 
 
+def test_truncated_episodes_are_bootstrapped_from_their_last_frames(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Not from those that the step returned: they are the first of the next episode, and dark."""
+    passes: list[tuple[torch.Tensor, torch.Tensor]] = []  # frames and values
+    gae: list[tuple[Any, ...]] = []
+    features, compute_gae = script.Agent.features, script.compute_gae
+
+    def spy_features(agent: Any, obs: torch.Tensor) -> torch.Tensor:
+        x = features(agent, obs)
+        passes.append((obs.clone(), agent.get_value(x).detach()))
+        return x
+
+    def spy_gae(*arguments: Any) -> Any:
+        gae.append(arguments)
+        return compute_gae(*arguments)
+
+    monkeypatch.setattr(script.Agent, "features", spy_features)
+    monkeypatch.setattr(script, "compute_gae", spy_gae)
+    flags = SHORT | {"total_timesteps": 64, "env_id": "arcade:Cut-v0"}
+    train(script, tmp_path, **flags)
+    _, values, next_values, terminated, truncated, _ = gae[0]
+    assert truncated.sum() > 2 and not terminated.any()
+    assert (next_values[:-1] == values[1:])[~truncated[:-1]].all()
+    in_order = iter(passes)
+    for t in range(32):
+        next(in_order)  # acts
+        if truncated[t].any():
+            frames, final_values = next(in_order)
+            assert (frames[:, -1] > 110).all()
+            np.testing.assert_array_equal(next_values[t, truncated[t]], final_values)
+
+
 @eager_and_compiled
 def test_gradients_lie_in_memory_as_their_weights(
     compile: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -312,25 +347,6 @@ def test_gradients_lie_in_memory_as_their_weights(
     flags = SHORT | {"total_timesteps": 64, "update_epochs": 1, "compile": compile}
     train(script, tmp_path, **flags)
     assert right == [True] * 4
-
-
-IMAGES = ["ppo_atari.py", "ppo_atari_lstm.py", "ppo_atari_multigpu.py", "ppo_atari_envpool.py"]
-IMAGES += ["ppo_atari_envpool_multigpu.py", "ppo_procgen.py", "ppo_pettingzoo_ma_atari.py"]
-
-
-@pytest.mark.parametrize("name", IMAGES)
-def test_idle_threads_soon_sleep(name: str, monkeypatch: pytest.MonkeyPatch):
-    """Told before torch is imported, unless the user has said something else."""
-    source = (command_line.PPO / name).read_text()
-    told = source.index("GOMP_SPINCOUNT")
-    for line in ("\nimport torch\n", "\nimport cv2\n", "\nimport supersuit\n"):
-        assert line not in source[:told]
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    load_file(command_line.PPO / name, "told")
-    assert os.environ["GOMP_SPINCOUNT"] == "3000"
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    load_file(command_line.PPO / name, "told")
-    assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
 # ------ command line ------

@@ -30,9 +30,7 @@ def test_processes_do_together_what_they_do_in_ppo_atari_multigpu():
     """What games, flags and imports do not concern is the same text."""
     scripts = (NAME, "ppo_atari_multigpu.py")
     ours, theirs = (by_name(Collection().source(script)) for script in scripts)
-    same = Collection().record()[NAME].keys() - {"Args", "check_envs", "imports", "imports (2)"}
-    assert {"add_up", "ppo_loss", "backward", "train: setup", "train: log"} < same
-    for name in same:
+    for name in ("ppo_loss", "compute_gradient", "train: setup", "train: log", "train: end"):
         assert ours[name].text == theirs[name].text, name
 
 
@@ -47,8 +45,9 @@ def learn(module: ModuleType, folder: Path) -> dict[str, Any]:
 
     def spy_step(envs: Any, actions: np.ndarray) -> Any:
         answer = step(envs, actions)
-        infos = answer[4]
-        scores.extend(infos["episode"]["r"][infos["_episode"]] if infos else [])
+        if "final_info" in answer[4]:
+            final_info = answer[4]["final_info"]
+            scores.extend(final_info["episode"]["r"][final_info["_episode"]])
         return answer
 
     def remember(agent: Any, *arguments: Any) -> None:
@@ -94,7 +93,7 @@ def test_torchrun(tmp_path: Path):
     assert_no_thread_left(tmp_path / "threads")
     folder = command_line.the_folder(tmp_path / "runs")
     saved = command_line.checkpoint(folder, "agent.pt")
-    assert saved["global_step"] == 128 and saved["iteration"] == 2
+    assert saved["global_step"] == 128
     half = max(len(os.sched_getaffinity(0)) // 2, 1)
     assert saved["args"]["env_threads"] == saved["args"]["torch_threads"] == half
 
@@ -109,10 +108,10 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--env-threads 0", "--env-threads starts at 1"),
-        ("--timeout 0", "--timeout starts at 1"),
+        ("--env-threads 0", "--env-threads must be at least 1"),
+        ("--timeout 0", "--timeout must be at least 1"),
         ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--env-id Brekout-v5", "EnvPool has no Brekout-v5; it has .*Breakout-v5"),
+        ("--env-id Brekout-v5", "EnvPool has no Brekout-v5"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):

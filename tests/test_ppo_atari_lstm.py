@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import load_script, record_mixed_gradients, train
+from helpers.in_process import (
+    load_script,
+    record_batches,
+    record_mixed_gradients,
+    record_ratios,
+    train,
+)
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 script = load_script("ppo_atari_lstm.py")
@@ -46,15 +50,15 @@ def test_initial_weights():
             torch.testing.assert_close(gram, torch.eye(len(gram)), rtol=0, atol=1e-4)
 
 
-def one_by_one(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+def one_by_one(agent: Any, obs: Tensor, state: Tensor, dones: Tensor) -> tuple[Tensor, Tensor]:
     """The same by the equations of an LSTM, a step and an environment at a time."""
     lstm, outputs = agent.lstm, []
-    x = agent.network(obs / 255.0).view(*starts.shape, 512)
+    x = agent.network(obs / 255.0).view(*dones.shape, 512)
     hidden, cell = state.clone()
-    for t in range(len(starts)):
+    for t in range(len(dones)):
         rows = []
-        for env in range(starts.shape[1]):
-            h, c = (torch.zeros(128),) * 2 if starts[t, env] else (hidden[env], cell[env])
+        for env in range(dones.shape[1]):
+            h, c = (torch.zeros(128),) * 2 if dones[t, env] else (hidden[env], cell[env])
             gates = lstm.weight_ih_l0 @ x[t, env] + lstm.bias_ih_l0
             gates = gates + lstm.weight_hh_l0 @ h + lstm.bias_hh_l0
             i, f, g, o = gates.split(128)
@@ -66,14 +70,14 @@ def one_by_one(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> tuple[
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.6])
-def test_spans_equal_steps_one_by_one(chance: float):
+def test_stretches_equal_steps_one_by_one(chance: float):
     agent, steps, envs = make_agent(), 12, 3
     generator = torch.Generator().manual_seed(int(10 * chance))
-    starts = torch.rand(steps, envs, generator=generator) < chance
+    dones = torch.rand(steps, envs, generator=generator) < chance
     obs, state = random_frames(steps * envs), torch.randn(2, envs, 128)
     with torch.no_grad():
-        ours, last = agent.features(obs, state, starts)
-        expected, expected_last = one_by_one(agent, obs, state, starts)
+        ours, last = agent.features(obs, state, dones.flatten())
+        expected, expected_last = one_by_one(agent, obs, state, dones)
     assert ours.shape == (steps * envs, 128)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(last, expected_last, rtol=1e-4, atol=1e-5)
@@ -98,99 +102,60 @@ def test_states_are_handed_over_as_cudnn_wants_them(
     assert {2, 4} <= {rows for rows, _ in handed}
 
 
-def test_indices_go_to_the_gpu_once_a_minibatch(monkeypatch: pytest.MonkeyPatch):
-    """On a GPU that torch only pretends to have: an index that is on the CPU would be copied there
-    for each tensor."""
-    on_the_cpu = []
-
-    class Indexing(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-            if function is torch.ops.aten.index.Tensor and args[0].device.type == "cuda":
-                on_the_cpu.extend(index for index in args[1] if index.device.type == "cpu")
-            return function(*args, **(kwargs or {}))
-
-    class Indexed(Exception):
-        pass
-
-    def features(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> Any:
-        assert (obs.device.type, starts.device.type) == ("cuda", "cpu")
-        raise Indexed  # nothing that follows can be pretended
-
-    agent = make_agent()
-    monkeypatch.setattr(script.Agent, "features", features)
-    args = script.Args(num_envs=4, num_steps=2, num_minibatches=2)
-    with FakeTensorMode(), Indexing():
-        names = ("obs", "actions", "logprobs", "values", "advantages", "returns", "valid")
-        batch = {name: torch.zeros(8, device="cuda") for name in names}
-        batch["starts"] = torch.zeros(8, dtype=torch.bool)
-        state = torch.zeros(2, 2, 128, device="cuda")
-        with pytest.raises(Indexed):
-            script.backward(agent, batch, torch.arange(4), state, args)
-    assert on_the_cpu == []
-
-
 def test_images_are_scaled_to_1():
     agent, seen = make_agent(), []
     agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     obs = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 84, 84)
-    agent.features(obs, torch.zeros(2, 1, 128), torch.zeros(3, 1, dtype=torch.bool))
+    agent.features(obs, torch.zeros(2, 1, 128), torch.zeros(3, dtype=torch.bool))
     torch.testing.assert_close(seen[0][:, 0, 0, 0], torch.tensor([0, 0.2, 1]))
 
 
 # ------ rollout and update ------
-class Spy:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self.calls: list[tuple[Tensor, ...]] = []  # obs, state, starts, x of every pass
-        self.ratios: list[Tensor] = []
-        self.mb_inds: list[Tensor] = []
-        self.batches: list[dict[str, Tensor]] = []
-        features, ppo_loss = script.Agent.features, script.ppo_loss
-        backward = script.backward
-
-        def spy_features(agent: Any, obs: Tensor, state: Tensor, starts: Tensor) -> Any:
-            result = features(agent, obs, state, starts)
-            values = (obs, state, starts, result[0], result[1])
-            self.calls.append(tuple(x.detach().clone() for x in values))
-            return result
-
-        def spy_loss(newlogprob: Tensor, *arguments: Any) -> Any:
-            self.ratios.append((newlogprob - arguments[2]["logprobs"]).exp().detach())
-            return ppo_loss(newlogprob, *arguments)
-
-        def spy_backward(agent: Any, batch: dict, mb_inds: Tensor, *arguments: Any) -> Any:
-            self.mb_inds.append(mb_inds.clone())
-            self.batches.append({name: rows.clone() for name, rows in batch.items()})
-            return backward(agent, batch, mb_inds, *arguments)
-
-        monkeypatch.setattr(script.Agent, "features", spy_features)
-        monkeypatch.setattr(script, "ppo_loss", spy_loss)
-        monkeypatch.setattr(script, "backward", spy_backward)
+Pass = tuple[Tensor, ...]  # obs, state before, done, output, state after
 
 
 @pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
-    return Spy(monkeypatch)
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
+    """Everything that goes through the network during the test."""
+    recorded: list[Pass] = []
+    features = script.Agent.features
+
+    def recording(agent: Any, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        result = features(agent, *arguments)
+        recorded.append(tuple(x.detach().clone() for x in (*arguments, *result)))
+        return result
+
+    monkeypatch.setattr(script.Agent, "features", recording)
+    return recorded
 
 
-def test_first_ratio_is_1_across_episode_starts(spy: Spy, tmp_path: Path):
+def test_first_ratio_is_1_across_episode_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """What the update recomputes from the states of the rollout's first row is what acted."""
+    batches, ratios = record_batches(script, monkeypatch), record_ratios(script, monkeypatch)
     train(script, tmp_path, **SHORT, learning_rate=0.01)
-    starts = torch.cat([batch["starts"] for batch in spy.batches[::4]])
-    assert 0.05 < starts.float().mean() < 0.5
-    assert len(spy.ratios) == 4 * 2 * 2
-    for first in spy.ratios[::4]:
+    dones = torch.cat([batch["dones"] for batch in batches[::4]])
+    assert 0.05 < dones.float().mean() < 0.5
+    assert len(ratios) == 4 * 2 * 2
+    for first in ratios[::4]:
         torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
-    assert (spy.ratios[3] - 1).abs().max() > 1e-3
+    assert (ratios[3] - 1).abs().max() > 1e-3
 
 
-def test_minibatches_are_whole_environments_in_time_order(spy: Spy, tmp_path: Path):
-    train(script, tmp_path, **(SHORT | {"num_envs": 4}))
+def test_minibatches_are_whole_environments_in_time_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     orders = []
-    for mb_inds in spy.mb_inds:
+    compute_gradient = script.compute_gradient
+
+    def recording(agent: Any, batch: dict, mb_inds: Tensor, *arguments: Any) -> Any:
         steps, envs = mb_inds.view(24, 2) // 4, mb_inds.view(24, 2) % 4
         assert (steps == torch.arange(24)[:, None]).all()
         assert (envs == envs[0]).all()
         orders.append(envs[0].tolist())
+        return compute_gradient(agent, batch, mb_inds, *arguments)
+
+    monkeypatch.setattr(script, "compute_gradient", recording)
+    train(script, tmp_path, **(SHORT | {"num_envs": 4}))
     for epoch in range(0, len(orders), 2):
         assert sorted(orders[epoch] + orders[epoch + 1]) == [0, 1, 2, 3]
     assert len({tuple(order) for order in orders}) > 2  # shuffled
@@ -203,41 +168,75 @@ def test_gradients_of_minibatches_do_not_add_up(monkeypatch: pytest.MonkeyPatch,
     assert max(differences) < 1e-6
 
 
-def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(spy: Spy, tmp_path: Path):
-    """The last observation of an episode still has its memory: it is the row before the reset."""
-    train(script, tmp_path, **(SHORT | {"num_steps": 6, "total_timesteps": 12 * 16}))
-    acting = [call for call in spy.calls if call[2].shape == (1, 2)]
-    assert not acting[0][1].any()  # zero at the very beginning
-    rows = [call for i, call in enumerate(acting) if i % 7 != 6]  # the 7th is the next value
-    for before, after in pairwise(acting):
-        if torch.equal(before[0], after[0]):  # the next value's row opens the next rollout
-            torch.testing.assert_close(after[1], before[1])
-        else:
-            torch.testing.assert_close(after[1], before[4])  # handed on, across rollouts, too
-    # Frames grow brighter towards the end of an episode (tests/envs/arcade.py).
-    starts = torch.cat([call[2] for call in rows]).flatten()
-    shown = torch.cat([call[0] for call in rows])[:, 0, 0, 0]
-    valid = torch.cat([batch["valid"] for batch in spy.batches[::4]])
-    assert (shown[starts] < 240).all() and starts.sum() > 5
-    assert (shown[~valid] >= 240).all()
-    assert not starts[~valid].any() and (~valid).sum() > 5
-    assert starts.view(-1, 2)[6::6].any()  # also on the first row of a later rollout
-    # A reset row is followed, in its environment, by a row that starts.
-    pairs = zip(valid.view(-1, 2)[:-1], starts.view(-1, 2)[1:], strict=True)
-    assert all(torch.equal(~v, s) for v, s in pairs)
+def assert_zeroed_where_episodes_start(rows: list[Pass], least: int) -> None:
+    """Frames grow brighter towards the end of an episode (tests/envs/arcade.py)."""
+    assert not rows[0][1].any()  # zero at the very beginning
+    for before, after in pairwise(rows):
+        torch.testing.assert_close(after[1], before[4])  # handed on
+    shown = torch.stack([row[0][:, 0, 0, 0] for row in rows])
+    dones = torch.stack([row[2] for row in rows])
+    assert torch.equal(dones[1:], shown[1:] < shown[:-1])
+    assert dones.sum() >= least
 
 
-def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(spy: Spy, tmp_path: Path):
-    args = script.Args(**SHORT, eval_episodes=4)
-    script.evaluate(make_agent(), args, tmp_path)
-    assert not spy.calls[0][1].any()
-    for before, after in pairwise(spy.calls):
-        torch.testing.assert_close(after[1], before[4])
-    # Frames grow brighter towards the end of an episode (tests/envs/arcade.py).
-    shown = torch.stack([call[0][0, 0, 0, 0] for call in spy.calls])
-    starts = torch.stack([call[2][0, 0] for call in spy.calls])
-    assert starts.sum() == 3
-    assert torch.equal(starts[1:], shown[1:] < shown[:-1])
+def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(
+    passes: list[Pass], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """In the rollouts, across their borders, and in the update."""
+    batches = record_batches(script, monkeypatch)
+    train(script, tmp_path, **(SHORT | {"num_steps": 5, "total_timesteps": 10 * 20}))
+    # 5 steps, the value after them and 2 x 2 minibatches.
+    rows = [one for i, one in enumerate(passes) if i % 10 < 5]
+    assert_zeroed_where_episodes_start(rows, least=10)
+    dones = torch.cat([row[2] for row in rows])
+    assert torch.equal(dones, torch.cat([batch["dones"] for batch in batches[::4]]))
+    assert dones.view(-1, 5, 2)[1:, 0].any()  # also on the first row of a later rollout
+    for last, first in zip(passes[5::10], passes[10::10], strict=False):
+        # The same observation, state and done, seen at the end of one rollout and in the next.
+        assert all(torch.equal(*pair) for pair in zip(last[:3], first[:3], strict=True))
+
+
+def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(
+    passes: list[Pass], tmp_path: Path
+):
+    script.evaluate(make_agent(), script.Args(**SHORT, eval_episodes=4), tmp_path)
+    assert_zeroed_where_episodes_start(passes, least=3)
+
+
+def test_last_observation_of_a_truncated_episode_is_valued_with_its_memory(
+    passes: list[Pass], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """That of the step before; and what goes on to the next step is as without it."""
+    gae: list[tuple[Any, ...]] = []
+    compute_gae, get_value = script.compute_gae, script.Agent.get_value
+    values: list[Tensor] = []
+
+    def spy_gae(*arguments: Any) -> Any:
+        gae.append(arguments)
+        return compute_gae(*arguments)
+
+    def spy_value(agent: Any, x: Tensor) -> Tensor:
+        values.append(get_value(agent, x).detach())
+        return get_value(agent, x)
+
+    monkeypatch.setattr(script, "compute_gae", spy_gae)
+    monkeypatch.setattr(script.Agent, "get_value", spy_value)
+    flags = SHORT | {"env_id": "arcade:Cut-v0", "num_envs": 4, "total_timesteps": 24 * 4}
+    train(script, tmp_path, **flags)
+    next_values, _, truncated, _ = gae[0][2:]
+    assert truncated.sum() > 4
+    in_order, final_values = iter(passes), iter(values)
+    acted = next(in_order)
+    for t in range(24):
+        if (ends := truncated[t]).any():
+            final = next(in_order)
+            assert (final[0][:, 0, 0, 0] > 110).all()  # it ends bright and begins dark
+            assert torch.equal(final[1], acted[4][:, ends]) and final[1].any()
+            assert not final[2].any()  # no episode starts: the state is not zeroed
+            np.testing.assert_array_equal(next_values[t, ends], next(final_values))
+        before, acted = acted, next(in_order)
+        assert torch.equal(acted[1], before[4])
+        assert torch.equal(acted[2], torch.from_numpy(ends))
 
 
 # ------ learning ------

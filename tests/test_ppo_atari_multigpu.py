@@ -38,22 +38,22 @@ def make_agent(module: ModuleType) -> Any:
     return module.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
 
 
-def rows(valid: list[bool]) -> dict[str, Tensor]:
+def rows(count: int) -> dict[str, Tensor]:
     """A rollout's rows with random content."""
-    rng, count = torch.Generator().manual_seed(1), len(valid)
+    rng = torch.Generator().manual_seed(1)
     batch = {
         "obs": torch.randint(0, 256, (count, 4, 84, 84), dtype=torch.uint8, generator=rng),
         "actions": torch.randint(0, 4, (count,), generator=rng),
         "logprobs": -1.4 + 0.2 * torch.randn(count, generator=rng),
     }
     batch |= {k: torch.randn(count, generator=rng) for k in ("values", "advantages", "returns")}
-    return batch | {"valid": torch.tensor(valid)}
+    return batch
 
 
 def gradient(module: ModuleType, batch: dict[str, Tensor], **flags: Any) -> dict[str, Tensor]:
     agent = make_agent(module)
-    inds = torch.arange(len(batch["valid"]))
-    stats = module.backward(agent, batch, inds, module.Args(**flags))
+    inds = torch.arange(len(batch["values"]))
+    stats = module.compute_gradient(agent, batch, inds, module.Args(**flags))
     return stats | {name: p.grad for name, p in agent.named_parameters()}
 
 
@@ -62,19 +62,10 @@ def share_of_gradient(module: ModuleType, _: Path, batch: dict[str, Tensor], **f
     return gradient(module, {name: x[part] for name, x in batch.items()}, **flags)
 
 
-@pytest.mark.parametrize(
-    ("valid", "flags"),
-    [
-        ([True] * 16, {"norm_adv": False}),
-        ([True] * 5 + [False] * 3 + [True] * 8, {}),
-        ([True] * 8 + [False] * 8, {"max_grad_norm": 0.01}),
-    ],
-)
-def test_gradient_is_that_of_the_parent_on_all_rows(
-    valid: list[bool], flags: dict[str, Any], tmp_path: Path
-):
-    """However the valid rows are spread over the processes; statistics, too, on each of them."""
-    batch = rows(valid)
+@pytest.mark.parametrize("flags", [{"norm_adv": False}, {}, {"max_grad_norm": 0.01}], ids=str)
+def test_gradient_is_that_of_the_parent_on_all_rows(flags: dict[str, Any], tmp_path: Path):
+    """Statistics, too, on each of the processes."""
+    batch = rows(16)
     expected = gradient(load_script("ppo_atari.py"), batch, **flags)
     results = together(NAME, share_of_gradient, tmp_path, batch=batch, **flags)
     assert expected["losses/grad_norm"] > 0.1
@@ -153,12 +144,12 @@ def test_run_equals_the_parents_with_all_environments(
 ):
     """The same games, with the same actions, in the same minibatches: the same weights and curves.
 
-    Episodes end at different steps in different environments, so the processes' minibatches have
-    different numbers of valid rows. The KL divergence ends some updates early.
+    The KL divergence ends some updates early.
     """
     parent = load_script("ppo_atari.py")
-    updates, backward = [], parent.backward
-    monkeypatch.setattr(parent, "backward", lambda *a: updates.append(1) or backward(*a))
+    updates, compute_gradient = [], parent.compute_gradient
+    spy = lambda *arguments: updates.append(1) or compute_gradient(*arguments)  # noqa: E731
+    monkeypatch.setattr(parent, "compute_gradient", spy)
     monkeypatch.setattr(parent.Agent, "get_action", None)
     monkeypatch.setattr(parent, "torch", torch)
     fix_chance(parent, range(2), 2)
@@ -192,18 +183,18 @@ def test_ranks_play_and_sample_differently_but_have_the_same_weights(tmp_path: P
 def spy_on_rollout(module: ModuleType, folder: Path, resumed: Any = None, **flags: Any) -> Any:
     """The first iteration of a run, or of one that goes on from a checkpoint without training."""
     args = module.Args(**{"num_envs": 2, "eval_episodes": 0, **flags, "total_timesteps": 96})
-    seen, make_envs, backward = {}, module.make_envs, module.backward
+    seen, make_envs, compute_gradient = {}, module.make_envs, module.compute_gradient
 
     def spy(agent: Any, batch: dict[str, Tensor], *rest: Any) -> Any:
         seen.setdefault("actions", batch["actions"].clone())
         seen["weights"] = agent.state_dict()
-        return backward(agent, batch, *rest)
+        return compute_gradient(agent, batch, *rest)
 
     def remember(args: Any, videos: Path) -> Any:
         seen["seed"] = args.seed
         return make_envs(args, videos)
 
-    module.backward, module.make_envs = spy, remember
+    module.compute_gradient, module.make_envs = spy, remember
     checkpoint = checkpoint_at(0, module) | {"agent": resumed["weights"]} if resumed else {}
     module.train(args, folder, checkpoint)
     return seen
@@ -213,8 +204,8 @@ def checkpoint_at(step: int, module: ModuleType) -> dict[str, Any]:
     """What a run restores, of an agent that has learned nothing."""
     agent = make_agent(module)
     optimizer = torch.optim.Adam(agent.parameters())
-    restored = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
-    return restored | {"rng": [torch.get_rng_state()], "global_step": step}
+    state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+    return state | {"global_step": step}
 
 
 @pytest.mark.slow("several processes")
@@ -259,16 +250,17 @@ def stall(module: ModuleType, folder: Path, **flags: Any) -> Any:
         torch.save(state, path)
 
     module.torch = SimpleNamespace(**{**vars(torch), "save": save})
-    result = learn(module, folder, **SHORT | flags | {"total_timesteps": 10**9})
+    flags |= {"total_timesteps": 10**9, "checkpoint_every": 1}
+    result = learn(module, folder, **SHORT | flags)
     return result | {"saved": command_line.checkpoint(folder)}
 
 
 def wait_for_training(folder: Path, processes: list[Any]) -> None:
-    def logged() -> bool:
+    def saved() -> bool:
         assert all(process.exitcode is None for process in processes), "ended too early"
-        return any(path.stat().st_size > 1500 for path in folder.glob("events*"))
+        return (folder / "checkpoint.pt").exists()
 
-    command_line.wait_until(logged)
+    command_line.wait_until(saved)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -281,7 +273,7 @@ def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Pat
             assert process.exitcode == 0, "does not stop, or fails"
     for rank in range(2):
         result = torch.load(tmp_path / f"result{rank}.pt", weights_only=False)
-        assert result["code"] == 128 + signum and result["saved"]["iteration"] >= 1
+        assert result["code"] == 128 + signum
         for name, weight in result["weights"].items():
             assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
 
@@ -319,15 +311,15 @@ def launch(module: ModuleType, folder: Path, stop: bool) -> int:
     flags += "--total-timesteps 256 --eval-episodes 0 --resume auto"
     sys.argv = [NAME, *flags.split()]
     os.chdir(folder.parent)
-    calls, backward = [], module.backward
+    calls, compute_gradient = [], module.compute_gradient
 
     def spy(*arguments: Any) -> Any:
         calls.append(1)
         if stop and module.RANK == 1 and len(calls) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return backward(*arguments)
+        return compute_gradient(*arguments)
 
-    module.backward = spy
+    module.compute_gradient = spy
     return module.main()
 
 
@@ -366,16 +358,16 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("processes", "flags", "gpus", "backend", "devices"),
     [
-        (2, {}, 2, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:1"]),
-        (2, {}, 1, "gloo", ["cuda:0", "cuda:0"]),
-        (2, {"backend": "nccl"}, 1, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:0"]),
+        (2, {}, 2, "nccl", ["cuda:0", "cuda:1"]),
+        (2, {}, 1, "auto", ["cuda:0", "cuda:0"]),
+        (2, {"backend": "nccl"}, 1, "nccl", ["cuda:0", "cuda:0"]),
         (2, {"backend": "gloo"}, 2, "gloo", ["cuda:0", "cuda:1"]),
-        (4, {"device_ids": (0, 0, 1, 1)}, 2, "gloo", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
-        (2, {"device_ids": (3, 1)}, 4, "cpu:gloo,cuda:nccl", ["cuda:3", "cuda:1"]),
-        (2, {"device": "cuda"}, 2, "cpu:gloo,cuda:nccl", ["cuda:0", "cuda:1"]),
-        (2, {"device": "cuda:1"}, 2, "gloo", ["cuda:1", "cuda:1"]),
-        (2, {"cuda": False}, 2, "gloo", ["cpu", "cpu"]),
-        (2, {}, 0, "gloo", ["cpu", "cpu"]),
+        (4, {"device_ids": (0, 0, 1, 1)}, 2, "auto", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
+        (2, {"device_ids": (3, 1)}, 4, "nccl", ["cuda:3", "cuda:1"]),
+        (2, {"device": "cuda"}, 2, "nccl", ["cuda:0", "cuda:1"]),
+        (2, {"device": "cuda:1"}, 2, "auto", ["cuda:1", "cuda:1"]),
+        (2, {"cuda": False}, 2, "auto", ["auto", "auto"]),
+        (2, {}, 0, "auto", ["auto", "auto"]),
     ],
 )
 def test_gpus_of_the_processes(
@@ -386,36 +378,15 @@ def test_gpus_of_the_processes(
     devices: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
+    """Of 0 GPUs: there may be one, and no driver for it. auto is gloo then."""
     module = load_script(NAME)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus or 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", processes)
-    args, found = module.Args(**flags, torch_threads=1), []
-    for rank in range(processes):
+    for rank, device in enumerate(devices):
         monkeypatch.setattr(module, "LOCAL_RANK", rank)
-        found.append(str(module.device_of_process(args)))
-    assert found == devices and module.backend(args) == backend
-
-
-def test_check_uses_the_process_own_gpu(monkeypatch: pytest.MonkeyPatch):
-    """Whatever says `cuda` from then on means that one: nothing lies on the first GPU."""
-    module, used = load_script(NAME), []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", used.append)
-    monkeypatch.setattr(module, "check_spaces", lambda *_: used.append("cuda"))
-    monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", 2)
-    monkeypatch.setattr(module, "LOCAL_RANK", 1)
-    module.check_envs(module.Args())
-    assert used == [torch.device("cuda", 1), "cuda"]
-
-
-def test_gpus_without_a_driver_are_not_counted(monkeypatch: pytest.MonkeyPatch):
-    module = load_script(NAME)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for available, expected in ((True, [0, 1]), (False, [])):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
-        assert module.gpus(module.Args()) == expected
+        args = module.Args(**flags)
+        assert (args.device, args.backend) == (device, backend)
 
 
 def begins(folder: Path) -> list[int]:
@@ -459,7 +430,6 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     ]
     try:
         folder = command_line.wait_for_checkpoint(cwd / "runs", agents[0], 90)
-        command_line.wait_until(lambda: command_line.checkpoint(folder)["iteration"] >= 3)
         (worker,) = command_line.children(agents[1].pid)
         os.kill(worker, signal.SIGKILL)
         lost_after = command_line.checkpoint(folder)["global_step"]
@@ -473,13 +443,11 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     assert_no_thread_left(tmp_path / "threads")
     assert command_line.the_folder(cwd / "runs") == folder
     saved = command_line.checkpoint(folder, "agent.pt")
-    assert saved["global_step"] == 1280 and saved["iteration"] == 20
+    assert saved["global_step"] == 1280
     first, second = begins(folder)
     assert first == 1 and lost_after < second <= 1280, "went on from an earlier checkpoint"
     steps = [step for step, _ in command_line.curve(folder, "losses/value_loss")]
     assert steps == list(range(64, 1281, 64)), "each iteration once"
-    alone = command_line.run_command("--resume", folder, cwd=cwd, script=FILE)
-    assert alone.returncode == 2 and "and its number of processes" in alone.stderr
 
 
 # ------ command line ------
@@ -493,9 +461,8 @@ def test_run_is_resumed_and_played(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--timeout 0", "--timeout starts at 1"),
+        ("--timeout 0", "--timeout must be at least 1"),
         ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--device cpu --device-ids 0", "--device-ids is for CUDA"),
         ("--num-minibatches 3", "--num-minibatches must divide"),
     ],
 )

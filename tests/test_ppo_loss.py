@@ -26,34 +26,31 @@ def make_agent() -> Any:
     return agent
 
 
-def make_batch(agent: Any, value_moved: str, rows: int = ROWS) -> dict[str, Tensor]:
+def make_batch(agent: Any, value_moved: str) -> dict[str, Tensor]:
     """A batch whose ratios and values have moved, in some rows further than the clip range of 0.2.
 
     value_moved: where the value has moved since the rollout: "to" the return or "away" from it.
     """
     generator = torch.Generator().manual_seed(1)
     normal = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
-    obs = normal(rows, *OBS.shape)
-    actions = torch.randint(int(ACTIONS.n), (rows,), generator=generator)
+    obs = normal(ROWS, *OBS.shape)
+    actions = torch.randint(int(ACTIONS.n), (ROWS,), generator=generator)
     with torch.no_grad():
         logprobs, _, values = agent.get_logprob_entropy_value(obs, actions)
-    change = 0.4 * normal(rows)
+    change = 0.4 * normal(ROWS)
     distance = change.sign() * (change.abs() + 0.5)  # from the old value to the return
     batch = {"obs": obs, "actions": actions, "values": values - change}
     batch["returns"] = batch["values"] + (distance if value_moved == "to" else -distance)
-    batch["logprobs"] = logprobs - 0.3 * normal(rows)
-    batch["advantages"] = 1 + 2 * normal(rows)
-    return batch | {"valid": torch.ones(rows, dtype=torch.bool)}
+    batch["logprobs"] = logprobs - 0.3 * normal(ROWS)
+    batch["advantages"] = 1 + 2 * normal(ROWS)
+    return batch
 
 
-def with_garbage_rows(batch: dict[str, Tensor], garbage: float) -> tuple[dict[str, Tensor], Tensor]:
-    """The batch with as many invalid rows again, and a minibatch of all rows in random order."""
-    rows = len(batch["valid"])
-    more = {name: torch.full_like(x, garbage) for name, x in batch.items() if x.is_floating_point()}
-    more |= {"actions": torch.zeros_like(batch["actions"]), "logprobs": batch["logprobs"] * 0 + 1}
-    more["valid"] = torch.zeros(rows, dtype=torch.bool)
+def among_others(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """A batch of twice as many rows, and a minibatch of the given ones, in random order."""
+    more = {name: torch.zeros_like(x) + 7 * x.is_floating_point() for name, x in batch.items()}
     both = {name: torch.cat([x, more[name]]) for name, x in batch.items()}
-    return both, torch.randperm(2 * rows, generator=torch.Generator().manual_seed(2))
+    return both, torch.randperm(ROWS, generator=torch.Generator().manual_seed(2))
 
 
 def sb3_update(agent: Any, batch: dict[str, Tensor], **flags: Any) -> tuple[list[Tensor], dict]:
@@ -91,7 +88,6 @@ def sb3_update(agent: Any, batch: dict[str, Tensor], **flags: Any) -> tuple[list
     return [p.grad for p in actor + critic], model.logger.name_to_value
 
 
-@pytest.mark.parametrize("garbage", [None, 1e4])
 @pytest.mark.parametrize(
     "flags",
     [
@@ -107,7 +103,7 @@ def sb3_update(agent: Any, batch: dict[str, Tensor], **flags: Any) -> tuple[list
     ids=str,
 )
 @pytest.mark.parametrize("value_moved", ["to", "away"])
-def test_equals_stable_baselines3(flags: dict[str, Any], value_moved: str, garbage: float | None):
+def test_equals_stable_baselines3(flags: dict[str, Any], value_moved: str):
     args = ppo.Args(**({"max_grad_norm": 1e9} | flags))
     agent = make_agent()
     batch = make_batch(agent, value_moved)
@@ -125,10 +121,8 @@ def test_equals_stable_baselines3(flags: dict[str, Any], value_moved: str, garba
         vf_coef=0.5 * args.vf_coef,  # their value loss is a mean of squares, ours half of it
         max_grad_norm=args.max_grad_norm,
     )
-    mb_inds = torch.arange(ROWS)
-    if garbage is not None:
-        batch, mb_inds = with_garbage_rows(batch, garbage)
-    stats = {name: x.item() for name, x in ppo.backward(agent, batch, mb_inds, args).items()}
+    stats = ppo.compute_gradient(agent, *among_others(batch), args)
+    stats = {name: x.item() for name, x in stats.items()}
     ours = [p.grad for p in [*agent.actor.parameters(), *agent.critic.parameters()]]
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their, rtol=1e-3, atol=1e-5 * float(their.abs().max()))
@@ -154,64 +148,57 @@ BATCH = {
     "advantages": torch.tensor([1.0, 2.0, -1.0, -2.0]),
     "values": torch.tensor([0.0, 0.0, 1.0, 0.0]),
     "returns": torch.tensor([1.0, 1.0, 0.0, -0.5]),
-    "valid": torch.ones(4, dtype=torch.bool),
 }
-GARBAGE = {"logprobs": 3.0, "advantages": 1e6, "values": -1e5, "returns": 1e5, "valid": False}
 
 
-def loss_by_hand(masked: bool, changes: dict[str, Tensor], **flags: Any) -> tuple[float, dict]:
-    """Loss and statistics of the four rows; masked: with an invalid row after each of them."""
+def loss_by_hand(changes: dict[str, Tensor], **flags: Any) -> tuple[float, dict]:
+    """Loss and statistics of the four rows."""
     batch = BATCH | changes
     new = {"logprob": batch["logprobs"] + batch.pop("ratio", RATIO).log()}
     new |= {"entropy": ENTROPY, "value": NEW_VALUE}
-    if masked:
-        weave = lambda x, y: torch.stack([x, torch.full_like(x, y)], 1).flatten()  # noqa: E731
-        batch = {name: weave(x, GARBAGE[name]) for name, x in batch.items()}
-        new = {name: weave(x, 7.0) for name, x in new.items()}
     args = ppo.Args(**({"norm_adv": False, "ent_coef": 0.0, "vf_coef": 0.0} | flags))
     loss, stats = ppo.ppo_loss(new["logprob"], new["entropy"], new["value"], batch, args)
     return loss.item(), {name.removeprefix("losses/"): x.item() for name, x in stats.items()}
 
 
-@pytest.mark.parametrize("masked", [False, True])
 class TestByHand:
-    def test_policy_loss(self, masked: bool):
+    def test_policy_loss(self):
         # Gains: min(1, 1) = 1; min(3, 2.4) = 2.4; min(-0.5, -0.8) = -0.8; min(-1.8, -1.8) = -1.8.
         # Their mean is 0.8 / 4.
-        loss, stats = loss_by_hand(masked, {})
+        loss, stats = loss_by_hand({})
         assert loss == stats["policy_loss"] == pytest.approx(-0.2)
 
-    def test_wider_clip_range(self, masked: bool):
+    def test_wider_clip_range(self):
         # Nothing is clipped: (1 + 3 - 0.5 - 1.8) / 4.
-        assert loss_by_hand(masked, {}, clip_coef=0.6)[0] == pytest.approx(-0.425)
+        assert loss_by_hand({}, clip_coef=0.6)[0] == pytest.approx(-0.425)
 
-    def test_normalization_of_advantages(self, masked: bool):
+    def test_normalization_of_advantages(self):
         # Of 2, 4, 6, 8: mean 5, unbiased variance 20/3; the last one becomes 3 / sqrt(20/3). The
         # normalized ones add up to 0, so that only the last ratio's surplus of 0.1 is left over.
         advantages = torch.tensor([2.0, 4.0, 6.0, 8.0])
         changes = {"advantages": advantages, "ratio": torch.tensor([1.0, 1.0, 1.0, 1.1])}
-        loss, _ = loss_by_hand(masked, changes, norm_adv=True)
+        loss, _ = loss_by_hand(changes, norm_adv=True)
         assert loss == pytest.approx(-0.1 * 3 / (20 / 3) ** 0.5 / 4, rel=1e-4)
         # Without normalization, the mean of 2, 4, 6 and 8.8.
-        assert loss_by_hand(masked, changes)[0] == pytest.approx(-5.2)
+        assert loss_by_hand(changes)[0] == pytest.approx(-5.2)
 
-    def test_value_loss(self, masked: bool):
+    def test_value_loss(self):
         # Row 0: 0.9^2 = 0.81, clipped the same. Row 1: 0.5^2, clipped (0.2 - 1)^2 = 0.64.
         # Row 2: 0.5^2, clipped (0.8 - 0)^2 = 0.64. Row 3: 1^2, clipped (0.2 + 0.5)^2 = 0.49.
-        loss, stats = loss_by_hand(masked, {"advantages": torch.zeros(4)}, vf_coef=2.0)
+        loss, stats = loss_by_hand({"advantages": torch.zeros(4)}, vf_coef=2.0)
         assert stats["value_loss"] == pytest.approx((0.81 + 0.64 + 0.64 + 1) / 4 / 2)
         assert loss == pytest.approx(2 * stats["value_loss"])
-        _, stats = loss_by_hand(masked, {}, clip_vloss=False)
+        _, stats = loss_by_hand({}, clip_vloss=False)
         assert stats["value_loss"] == pytest.approx((0.81 + 0.25 + 0.25 + 1) / 4 / 2)
 
-    def test_entropy_and_sum(self, masked: bool):
-        loss, stats = loss_by_hand(masked, {}, ent_coef=0.1, vf_coef=0.5)
+    def test_entropy_and_sum(self):
+        loss, stats = loss_by_hand({}, ent_coef=0.1, vf_coef=0.5)
         assert stats["entropy"] == pytest.approx(0.5)
         # More entropy makes the loss smaller.
         assert loss == pytest.approx(-0.2 - 0.1 * 0.5 + 0.5 * 3.09 / 4 / 2)
 
-    def test_statistics(self, masked: bool):
-        _, stats = loss_by_hand(masked, {})
+    def test_statistics(self):
+        _, stats = loss_by_hand({})
         logs = np.log([1, 1.5, 0.5, 0.9])  # 0, 0.4055, -0.6931, -0.1054
         assert stats["old_approx_kl"] == pytest.approx(0.3930426 / 4) == pytest.approx(-logs.mean())
         # The rows' terms: 0; 0.5 - 0.4055; -0.5 + 0.6931; -0.1 + 0.1054.
@@ -219,53 +206,9 @@ class TestByHand:
         assert stats["clipfrac"] == pytest.approx(0.5)  # 1.5 and 0.5; 0.9 is within
         assert all(name in stats for name in ("policy_loss", "value_loss", "entropy"))
 
-    def test_statistics_before_the_first_step(self, masked: bool):
-        _, stats = loss_by_hand(masked, {"ratio": torch.ones(4)})
+    def test_statistics_before_the_first_step(self):
+        _, stats = loss_by_hand({"ratio": torch.ones(4)})
         assert stats["old_approx_kl"] == stats["approx_kl"] == stats["clipfrac"] == 0
-
-
-@pytest.mark.parametrize("flags", [{}, {"norm_adv": False}, {"clip_vloss": False}], ids=str)
-def test_invalid_rows_change_nothing(flags: dict[str, Any]):
-    """Loss, statistics and gradients are those of the valid rows alone; invalid rows get none."""
-    generator = torch.Generator().manual_seed(3)
-    rows, args = 64, ppo.Args(**flags)
-    valid = torch.rand(rows, generator=generator) < 0.6
-    new = torch.randn(3, rows, generator=generator)
-    names = ("logprobs", "advantages", "values", "returns")
-    batch = {name: torch.randn(rows, generator=generator) for name in names} | {"valid": valid}
-    new[0] = batch["logprobs"] + 0.3 * new[0]
-    for name in names:
-        batch[name][~valid] = 1e5
-    new[:, ~valid] = 1e5
-
-    def run(new: Tensor, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        new = new.clone().requires_grad_()
-        loss, stats = ppo.ppo_loss(*new, batch, args)
-        loss.backward()
-        return loss.detach(), new.grad, stats
-
-    loss, gradient, stats = run(new, batch)
-    alone = run(new[:, valid], {name: x[valid] for name, x in batch.items()})
-    close = {"rtol": 1e-4, "atol": 1e-6}
-    torch.testing.assert_close(loss, alone[0], **close)
-    torch.testing.assert_close(gradient[:, valid], alone[1], **close)
-    torch.testing.assert_close(stats, alone[2], **close)
-    assert (gradient[:, ~valid] == 0).all()
-    assert not any(x.requires_grad for x in stats.values())
-
-
-@pytest.mark.parametrize("valid_rows", [0, 1])
-def test_nearly_empty_minibatches_stay_finite(valid_rows: int):
-    agent = make_agent()
-    batch = make_batch(agent, "to", 8)
-    batch["valid"][valid_rows:] = False
-    stats = ppo.backward(agent, batch, torch.arange(8), ppo.Args())
-    assert all(x.isfinite() for x in stats.values())
-    gradients = [p.grad for p in agent.parameters()]
-    assert all(g.isfinite().all() for g in gradients)
-    # One row has nothing to be compared with, so its advantage is 0; its value can be learned.
-    assert stats["losses/policy_loss"] == 0
-    assert any((g != 0).any() for g in gradients) == (valid_rows == 1)
 
 
 def test_gradient_is_clipped_over_all_parameters_together():
@@ -274,7 +217,7 @@ def test_gradient_is_clipped_over_all_parameters_together():
         agent = make_agent()
         args = ppo.Args(max_grad_norm=limit)
         batch = make_batch(agent, "to")
-        stats = ppo.backward(agent, batch, torch.arange(ROWS), args)
+        stats = ppo.compute_gradient(agent, batch, torch.arange(ROWS), args)
         gradient = torch.cat([p.grad.flatten() for p in agent.parameters()])
         norms[limit] = gradient, stats["losses/grad_norm"]
     whole, clipped = norms[1e9], norms[0.02]

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import re
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,6 @@ from helpers import command_line, newcomer
 from helpers.in_process import (
     load_program,
     load_script,
-    record_batches,
     record_ratios,
     train,
 )
@@ -87,12 +85,10 @@ def test_rows_equal_supersuits(
         np.testing.assert_array_equal(terminated, [over.get(agent, True) for agent in agents])
         assert not truncated.any()
         seen, ended = seen | set(rewards), ended + (terminated & ~out).sum()
-        out = terminated
+        out = terminated & ~terminated.all()
+        np.testing.assert_array_equal(us.out, [out])
         if terminated.all():
             theirs, _ = them.reset()
-            rows, rewards, terminated, _, _ = us.step(actions)  # a reset step
-            out = terminated
-            assert not rewards.any() and not terminated.any()
     assert seen >= paid and ended >= ends
 
 
@@ -118,42 +114,52 @@ def test_gray_frames_of_the_games_that_came_with_ale_py_are_asked_for(tmp_path: 
 # ------ rows of players ------
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_players_stay_aligned_under_resets(asynchronous: bool, toy: type[Toy], tmp_path: Path):
-    """Told from the toy game's rules: whose game a row shows, whose points it is paid, and when."""
+    """Told from the toy game's rules: whose game a row shows, whose points it is paid, and when.
+
+    The points of a game's last step are paid by their sign, though the game has been reset.
+    """
     if asynchronous and multiprocessing.get_start_method() != "fork":
         pytest.skip("worker processes do not know this process's modules")
     toy.players = 3
     envs = make(tmp_path, num_envs=9, async_envs=asynchronous)
     rows, _ = envs.reset(seed=0)
-    rng, ends = np.random.default_rng(1), 0
+    rng, ends, last_rewards = np.random.default_rng(1), 0, set[float]()
     step, games = np.zeros(3, int), np.zeros(3, int)  # of this game; finished games
     points, numbers = np.zeros((3, 3)), rows[::3, 3, 0, 0].astype(int) - 100
     assert asynchronous or numbers.tolist() == [1, 2, 3]  # worker processes count for themselves
+
+    def assert_shown(rows: np.ndarray, game: int, step: int) -> None:
+        images = rows.reshape(3, 3, 7, 84, 84)[game]
+        assert (images[:, 3, 0, 0] == 100 + numbers[game]).all()
+        assert (images[:, 3, -1, 0] == 4 * step).all()
+        np.testing.assert_array_equal(images[:, 4:, 50, 50], np.eye(3))
+        assert images[:, 4:].sum() == 3 * 84 * 84
+
     for _ in range(40):
-        by_game = rows.reshape(3, 3, 7, 84, 84)
         for game in range(3):
-            assert (by_game[game, :, 3, 0, 0] == 100 + numbers[game]).all()
-            assert (by_game[game, :, 3, -1, 0] == 4 * step[game]).all()
-            np.testing.assert_array_equal(by_game[game, :, 4:, 50, 50], np.eye(3))
-            assert by_game[game, :, 4:].sum() == 3 * 84 * 84
+            assert_shown(rows, game, step[game])
         actions = rng.integers(3, size=9)
         paid = np.where(actions == 1, np.tile([1, 2, 3], 3), np.where(actions == 2, -2, 0))
         rows, rewards, terminated, truncated, infos = envs.step(actions)
-        assert not truncated.any()
         lengths = np.array(LENGTHS)[(numbers + games) % len(LENGTHS)]
-        resets, step = step == lengths, step + 1
+        step += 1
         over = step == lengths
-        paid = paid.reshape(3, 3) * ~resets[:, None]
-        np.testing.assert_array_equal(rewards.reshape(3, 3), np.sign(paid))
-        np.testing.assert_array_equal(terminated.reshape(3, 3), np.tile(over[:, None], 3))
-        points += 4 * paid  # each of the four frames pays
-        reported = infos.get("_episode", np.zeros(9, bool))
-        np.testing.assert_array_equal(reported, over.repeat(3))
-        for row in np.flatnonzero(reported):
-            assert infos["episode"]["r"][row] == points[row // 3, row % 3]
-            assert infos["episode"]["l"][row] == lengths[row // 3]
+        points += 4 * paid.reshape(3, 3)  # each of the four frames pays
+        np.testing.assert_array_equal(rewards, np.sign(paid))
+        np.testing.assert_array_equal(terminated, over.repeat(3))
+        assert not truncated.any() and over.any() == ("final_info" in infos)
+        if over.any():
+            final_info = infos["final_info"]
+            np.testing.assert_array_equal(final_info["_episode"], over.repeat(3))
+            for game in np.flatnonzero(over):
+                assert_shown(infos["final_obs"], game, step[game])
+                of_game = slice(3 * game, 3 * game + 3)
+                np.testing.assert_array_equal(final_info["episode"]["r"][of_game], points[game])
+                assert (final_info["episode"]["l"][of_game] == lengths[game]).all()
+                last_rewards |= set(rewards[of_game])
         ends += over.sum()
-        games, step, points = games + resets, step * ~resets, points * ~over[:, None]
-    assert ends >= 15
+        games, step, points = games + over, step * ~over, points * ~over[:, None]
+    assert ends >= 15 and last_rewards == {-1, 0, 1}
     envs.close()
 
 
@@ -161,38 +167,49 @@ def test_player_who_is_out_stays_out(toy: type[Toy], tmp_path: Path):
     toy.outs = {1: 6}  # in the second of 7 steps
     envs = make(tmp_path, num_envs=2)
     envs.reset(seed=0)
-    answers = [envs.step(np.array([1, 1])) for _ in range(9)]
-    terminated = np.array([answer[2] for answer in answers])
-    rewards = np.array([answer[1] for answer in answers])
-    np.testing.assert_array_equal(terminated[:, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0])
-    np.testing.assert_array_equal(terminated[:, 1], [0, 1, 1, 1, 1, 1, 1, 0, 0])
-    np.testing.assert_array_equal(rewards[:, 0], [1, 1, 1, 1, 1, 1, 1, 0, 1])
-    np.testing.assert_array_equal(rewards[:, 1], [1, 1, 0, 0, 0, 0, 0, 0, 1])
-    (told,) = [answer[4] for answer in answers if answer[4]]
-    np.testing.assert_array_equal(told["episode"]["r"], [28, 12])
-    np.testing.assert_array_equal(told["episode"]["l"], [7, 2])
+    outs, results = [], []
+    for _ in range(8):
+        outs.append(envs.out[0, 1])  # before the step
+        results.append(envs.step(np.array([1, 1])))
+    terminated = np.array([result[2] for result in results])
+    rewards = np.array([result[1] for result in results])
+    np.testing.assert_array_equal(terminated[:, 0], [0, 0, 0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal(terminated[:, 1], [0, 1, 1, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(rewards[:, 0], [1] * 8)
+    np.testing.assert_array_equal(rewards[:, 1], [1, 1, 0, 0, 0, 0, 0, 1])
+    assert outs == [0, 0, 1, 1, 1, 1, 1, 0]
+    (final_info,) = [result[4]["final_info"] for result in results if result[4]]
+    np.testing.assert_array_equal(final_info["episode"]["r"], [28, 12])
+    np.testing.assert_array_equal(final_info["episode"]["l"], [7, 2])
 
 
-def test_time_limit_is_not_an_end(toy: type[Toy], tmp_path: Path):
-    """But for the player who is out."""
-    toy.players, toy.outs, toy.limit = 3, {2: 5}, 12
-    envs = make(tmp_path, num_envs=3)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_time_limit_is_not_an_end(asynchronous: bool, toy: type[Toy], tmp_path: Path):
+    """But for players who are out, one of them since this very step. What they saw last stays."""
+    if asynchronous and multiprocessing.get_start_method() != "fork":
+        pytest.skip("worker processes do not know this process's modules")
+    toy.players, toy.outs, toy.limit = 3, {1: 12, 2: 5}, 12
+    envs = make(tmp_path, num_envs=3, async_envs=asynchronous)
     envs.reset(seed=0)
-    answers = [envs.step(np.array([1, 1, 1])) for _ in range(5)]
-    terminated, truncated = (np.array([answer[i] for answer in answers]) for i in (2, 3))
-    np.testing.assert_array_equal(terminated, [[0] * 3, [0, 0, 1], [0, 0, 1], [0] * 3, [0] * 3])
-    np.testing.assert_array_equal(truncated.any(1), [0, 0, 1, 0, 0])
-    (told,) = [answer[4] for answer in answers if answer[4]]
-    np.testing.assert_array_equal(told["episode"]["l"], [3, 3, 2])
+    results = [envs.step(np.array([1, 1, 1])) for _ in range(5)]
+    terminated, truncated = (np.array([result[i] for result in results]) for i in (2, 3))
+    np.testing.assert_array_equal(terminated, [[0] * 3, [0, 0, 1], [0, 1, 1], [0] * 3, [0, 0, 1]])
+    np.testing.assert_array_equal(truncated, np.tile([[0], [0], [1], [0], [0]], 3))
+    (infos,) = [result[4] for result in results if result[4]]
+    np.testing.assert_array_equal(infos["final_info"]["episode"]["l"], [3, 3, 2])
+    for rows, t in ((infos["final_obs"], 12), (results[-1][0], 8)):  # kept, while games go on
+        assert (rows[:, 3, -1, 0] == t).all()
+        np.testing.assert_array_equal(rows[:, 4:, 50, 50], np.eye(3))
+    envs.close()
 
 
 def test_second_reset_begins_anew(tmp_path: Path):
     envs = make(tmp_path, num_envs=2)
     for _ in range(2):
         envs.reset(seed=0)
-        answers = [envs.step(np.array([1, 1])) for _ in range(3)]
+        results = [envs.step(np.array([1, 1])) for _ in range(3)]
         assert envs.length.tolist() == [[3, 3]] and envs.points.tolist() == [[12, 24]]
-        assert all(answer[1].tolist() == [1, 1] for answer in answers)
+        assert all(result[1].tolist() == [1, 1] for result in results)
 
 
 # ------ training ------
@@ -236,32 +253,70 @@ def test_evaluation_is_of_whole_games_player_by_player(
     for player in range(4):
         ((_, score),) = scalars[f"eval/episodic_return-player{player}"]
         ((_, length),) = scalars[f"eval/episodic_length-player{player}"]
-        assert f"evaluation: return-player{player} {score:.1f} ± " in shown
-        assert f"evaluation: length-player{player} {length:.1f} ± " in shown
+        assert f"return-player{player} {score:.1f} ± " in shown
+        assert f"length-player{player} {length:.1f} ± " in shown
         assert length > 2
     assert "eval/episodic_return" not in scalars
 
 
-def test_first_ratio_is_1_and_rows_without_a_choice_are_left_out(
+def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
     toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """Resets, and the rows of a player who is out."""
     toy.outs = {1: 5}
     ratios = record_ratios(script, monkeypatch)
-    batches = record_batches(script, monkeypatch)
+    learned: list[torch.Tensor] = []
+    compute_gradient = script.compute_gradient
+
+    def recording(agent: Any, batch: dict, mb_inds: torch.Tensor, args: Any) -> Any:
+        learned.append(mb_inds)
+        return compute_gradient(agent, batch, mb_inds, args)
+
+    monkeypatch.setattr(script, "compute_gradient", recording)
     train(script, tmp_path, env_id="toy_v0", **SHORT, learning_rate=0.01)
     for first in ratios[::16]:
         torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
-    valid = torch.cat([batches[0]["valid"], batches[16]["valid"]]).view(64, 2, 2).numpy()
-    expected = np.ones((64, 2, 2), bool)
+    playing = np.ones((64, 2, 2), bool)
     for game in range(2):
         begin, played = 0, 0
         while begin < 64:
             length = LENGTHS[(game + 1 + played) % len(LENGTHS)]
-            expected[begin + 2 : begin + length, game, 1] = False  # out since the second step
-            expected[begin + length : begin + length + 1, game] = False  # the reset
-            begin, played = begin + length + 1, played + 1
-    np.testing.assert_array_equal(valid, expected)
+            playing[begin + 2 : begin + length, game, 1] = False  # out since the second step
+            begin, played = begin + length, played + 1
+    for epoch in range(8):  # four of each rollout
+        minibatches = learned[4 * epoch : 4 * epoch + 4]
+        assert np.ptp([len(rows) for rows in minibatches]) <= 1
+        expected = np.flatnonzero(playing[32 * (epoch // 4) :][:32])
+        assert sorted(torch.cat(minibatches).tolist()) == expected.tolist()
+
+
+def test_truncated_games_are_worth_what_their_last_frames_are(
+    toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """The first rollout's values are those of the weights before training."""
+    toy.limit = 8  # two steps
+    seen: list[Any] = []
+    compute_gae = script.compute_gae
+
+    def recording(*arguments: Any) -> Any:
+        seen.append(arguments)
+        return compute_gae(*arguments)
+
+    monkeypatch.setattr(script, "compute_gae", recording)
+    flags = SHORT | {"total_timesteps": 128, "learning_rate": 0.0}
+    run = train(script, tmp_path, env_id="toy_v0", **flags)
+    _, values, next_values, terminated, truncated, _ = seen[0]
+    agent = run.agent()
+    assert truncated[1::2].all() and not truncated[::2].any() and not terminated.any()
+    toy.made = -1
+    envs = make(tmp_path)
+    envs.reset(seed=1)
+    envs.step(np.zeros(4, int))
+    infos = envs.step(np.zeros(4, int))[4]  # no action changes what is seen
+    with torch.no_grad():
+        last = agent.get_value(agent.features(torch.from_numpy(infos["final_obs"]))).numpy()
+    np.testing.assert_allclose(next_values[1::2], np.tile(last, (16, 1)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(next_values[::2], values[1::2], rtol=1e-4, atol=1e-6)
+    assert (abs(next_values[1:-1:2] - values[2::2]) > 1e-4).all()
 
 
 def test_only_wanted_checkpoints_are_kept(tmp_path: Path):
@@ -284,8 +339,8 @@ def test_only_wanted_checkpoints_are_kept(tmp_path: Path):
 # ------ agent ------
 def make_agent(players: int) -> Any:
     torch.manual_seed(0)
-    images, moves = gym.spaces.Box(0, 255, (4 + players, 84, 84), np.uint8), gym.spaces.Discrete(6)
-    return script.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
+    moves = gym.spaces.Discrete(6)
+    return script.Agent(SimpleNamespace(players=players, single_action_space=moves))
 
 
 @pytest.mark.parametrize("players", [2, 4])
@@ -353,8 +408,3 @@ def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
 def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
     cwd = tmp_path / "cwd"
     command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)
-
-
-def test_a_run_that_keeps_its_checkpoints_is_found_by_resume_auto():
-    learned = script.what_is_learned(asdict(script.Args()))
-    assert learned == script.what_is_learned(asdict(script.Args(keep_checkpoints=True)))

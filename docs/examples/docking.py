@@ -7,7 +7,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray as Array
 
 HEIGHT, WIDTH = 64, 320  # of a film, in pixels
 
@@ -28,7 +27,7 @@ class Docking(gym.Env):
         self.position = 0.0
         self.velocity = 0.0
 
-    def observation(self) -> Array:
+    def observation(self) -> np.ndarray:
         """(2,): position and velocity, both of the order of 1."""
         return np.array([self.position, 10 * self.velocity], np.float32)
 
@@ -50,7 +49,7 @@ class Docking(gym.Env):
         # Terminated, as the episode is over. The time limit below truncates.
         return self.observation(), float(reward), bool(docked or lost), False, {}
 
-    def render(self) -> Array:
+    def render(self) -> np.ndarray:
         """(HEIGHT, WIDTH, 3): the ship is white, the station is green."""
         frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         frame[16:48, WIDTH // 2 - 8 : WIDTH // 2 + 8] = (0, 160, 80)

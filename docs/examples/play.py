@@ -1,7 +1,8 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30"]
+# dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
+#     "numpy>=2", "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20",
+#     "wandb>=0.30"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # ///
@@ -31,7 +32,7 @@ total = 0.0
 done = False
 while not done:
     with torch.no_grad():
-        x = agent.features(torch.from_numpy(obs))  # one row for each environment
+        x = torch.as_tensor(obs, dtype=torch.float32)  # one row for each environment
         action = agent.get_action(x, greedy=True)
     obs, reward, terminated, truncated, _ = envs.step(action.numpy())
     total += reward[0]

@@ -123,15 +123,19 @@ def wait_until(condition: Any, seconds: float = 60) -> Any:
     return value
 
 
-def wait_for_checkpoint(runs_dir: Path, process: Process, seconds: float = 60) -> Path:
-    """The run folder in `runs_dir`, once training has begun there."""
+def wait_for(pattern: str, runs_dir: Path, process: Process, seconds: float = 60) -> Path:
+    """The run folder in `runs_dir`, once there is a file like that in it."""
 
     def found() -> list[Path]:
         if process.poll() is not None:
             pytest.fail(f"ended too early: {process.communicate()}")
-        return list(runs_dir.glob("*/checkpoint.pt"))
+        return list(runs_dir.glob(f"*/{pattern}"))
 
     return wait_until(found, seconds)[0].parent
+
+
+wait_for_checkpoint = functools.partial(wait_for, "checkpoint.pt")
+wait_for_training = functools.partial(wait_for, "events.out.*")  # its first iteration
 
 
 def finish(process: Process, seconds: float = 60) -> tuple[int, Any, Any]:
@@ -226,7 +230,6 @@ def interrupted_run() -> tuple[CommandRun, int]:
     flags = ("--total-timesteps", 65536, "--checkpoint-every", 3)
     process = start_command(*flags, "--runs-dir", "runs", cwd=cwd)
     folder = wait_for_checkpoint(cwd / "runs", process)
-    wait_until(lambda: checkpoint(folder)["iteration"] > 0)
     process.send_signal(signal.SIGINT)
     code, stdout, stderr = finish(process)
     return CommandRun(folder, stdout, stderr), code

@@ -88,7 +88,7 @@ def flags_shown(folder: Path) -> dict[str, str]:
 
 def events(folder: Path) -> EventAccumulator:
     """Everything that TensorBoard shows of a run; what a resumed run purged is left out."""
-    return EventAccumulator(str(folder), {"scalars": 0, "histograms": 0}).Reload()
+    return EventAccumulator(str(folder), {"scalars": 0}).Reload()
 
 
 def train(script: ModuleType, folder: Path, **flags: Any) -> Run:
@@ -116,32 +116,32 @@ def record_batches(
 ) -> list[dict[str, torch.Tensor]]:
     """From now on: the batch that each gradient step takes its minibatch from."""
     batches: list[dict[str, torch.Tensor]] = []
-    backward = script.backward
+    compute_gradient = script.compute_gradient
 
     def recording(agent: Any, batch: dict[str, torch.Tensor], *arguments: Any) -> Any:
         batches.append({name: rows.clone() for name, rows in batch.items()})
-        return backward(agent, batch, *arguments)
+        return compute_gradient(agent, batch, *arguments)
 
-    monkeypatch.setattr(script, "backward", recording)
+    monkeypatch.setattr(script, "compute_gradient", recording)
     return batches
 
 
 def record_mixed_gradients(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """From now on: by how much each gradient differs from that of its minibatch alone.
 
-    It does where an earlier one was not set to zero; backward() adds to what is there.
+    It does where an earlier one was not set to zero; compute_gradient() adds to what is there.
     """
     differences: list[float] = []
-    backward = script.backward
+    compute_gradient = script.compute_gradient
 
     def recording(agent: Any, *arguments: Any) -> Any:
         untouched = copy.deepcopy(agent)
         untouched.zero_grad()
-        backward(untouched, *arguments)
-        stats = backward(agent, *arguments)
+        compute_gradient(untouched, *arguments)
+        stats = compute_gradient(agent, *arguments)
         pairs = zip(agent.parameters(), untouched.parameters(), strict=True)
         differences.append(max((got.grad - own.grad).abs().max().item() for got, own in pairs))
         return stats
 
-    monkeypatch.setattr(script, "backward", recording)
+    monkeypatch.setattr(script, "compute_gradient", recording)
     return differences

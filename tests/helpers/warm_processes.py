@@ -46,6 +46,7 @@ def run_program(
     """Body of a process: what `python words...` does, with its own folder, variables and output."""
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # the system's default again
+    multiprocessing.process._parent_process = None  # a user's process is nobody's worker
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, connection in enumerate((stdout, stderr), start=1):
         os.dup2(connection.fileno(), number)
