@@ -18,11 +18,14 @@ Details: core 1-12, atari 2, 5-9, aux 3 (atari-8 replaces core-13)
 Deviations: truncated episodes bootstrapped
 """
 
-import sys
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+# Threads that wait for each other go to sleep: on a busy machine they would slow everything down.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # heeded only if set before torch is imported
 
 import ale_py
 import gymnasium as gym
@@ -367,7 +370,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     global_step = checkpoint.get("global_step", 0)
     torch.manual_seed(args.seed + global_step)
     envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
-    agent = speed_up_convolutions(Agent(envs, args.bf16)).to(device)
+    agent = Agent(envs, args.bf16).to(device)
+    agent.to(memory_format=torch.channels_last)  # convolutions on CPUs: 10 to 18 % faster
     optimizer = optim.Adam(
         agent.parameters(),
         lr=args.learning_rate,
