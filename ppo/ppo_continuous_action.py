@@ -349,10 +349,10 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         all_values = torch.cat([flat_values, last_values]).view(-1, args.num_envs).cpu().numpy()
         values = all_values[:-1]
         next_values = np.where(truncated, final_values, all_values[1:])
-        goes_on = ~(terminated | truncated)
+        done = terminated | truncated
         for t in range(args.num_steps):
             discounted[t] = rewards[t] + args.gamma * discounted_return
-            discounted_return = discounted[t] * goes_on[t]
+            discounted_return = discounted[t] * ~done[t]
         merge_stats(agent.return_stats, torch.from_numpy(discounted).view(-1, 1).to(device))
         rewards /= max(agent.return_stats[2].item(), 1e-4)  # [continuous-8] reward scaling
         rewards.clip(-10, 10, out=rewards)  # [continuous-9] reward clipping

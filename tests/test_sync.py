@@ -15,11 +15,11 @@ from family import FAMILY, PROGRAMS, Script
 from sync import Collection, by_name, compare, cut, golden_diff, iteration_loop, main, split_lines
 
 COLLECTION = Collection()
-ANATOMY = ["imports", "Args", "make_envs", "check_envs", "layer_init", "Agent", "Agent.__init__"]
+ANATOMY = ["imports", "Args", "make_envs", "layer_init", "Agent", "Agent.__init__"]
 ANATOMY += ["Agent.get_value", "Agent.get_action", "Agent.get_logprob_entropy_value"]
-ANATOMY += ["compute_gae", "ppo_loss", "backward", "evaluate", "train", "train: setup"]
+ANATOMY += ["compute_gae", "ppo_loss", "compute_gradient", "evaluate", "train", "train: setup"]
 ANATOMY += ["train: storage", "train: loop", "train: rollout", "train: advantages"]
-ANATOMY += ["train: update", "train: log", "plumbing"]
+ANATOMY += ["train: update", "train: log", "check_envs", "plumbing"]
 
 
 # ------ the scripts of this repository ------

@@ -117,7 +117,7 @@ def _name(node: ast.stmt, lines: list[str], is_first: bool) -> str:
             return ast.unparse(target)
         case ast.If() if ast.unparse(node.test) == "__name__ == '__main__'":
             return "main guard"
-    return lines[node.lineno - 1].strip()
+    return ast.unparse(node).splitlines()[0]
 
 
 def _first_line(node: ast.stmt, lines: list[str], after: int) -> int:
