@@ -379,11 +379,11 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode ended
     truncated = np.zeros(shape, bool)  # a time limit cut the episode off
-    discounted = np.zeros(shape, np.float32)  # sum of each episode's rewards so far
+    discounted = np.zeros(shape, np.float32)  # sums of each episode's rewards up to this step
 
     # ------ training ------
     next_obs, _ = envs.reset(seed=args.seed + global_step)
-    earlier = np.zeros(args.num_envs, np.float32)  # discounted sums up to the last step
+    discounted_return = np.zeros(args.num_envs, np.float32)  # of each episode under way
     for iteration in range(global_step // args.batch_size + 1, args.num_iterations + 1):
         if args.anneal_lr:  # [core-4] learning rate annealing
             remaining = 1 - (iteration - 1) / args.num_iterations
@@ -413,8 +413,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         all_values = torch.cat([flat_values, last_values]).view(-1, args.num_envs).cpu().numpy()
         values = all_values[:-1]
         for t in range(args.num_steps):
-            discounted[t] = rewards[t] + args.gamma * earlier
-            earlier = discounted[t] * ~terminated[t]
+            discounted[t] = rewards[t] + args.gamma * discounted_return
+            discounted_return = discounted[t] * ~terminated[t]
         sums = torch.from_numpy(discounted).view(-1, 1).to(device)
         merge_stats(agent.return_stats, sums)  # [deviation] statistics once per rollout
         rewards /= max(agent.return_stats[2].item(), 1e-4)  # [continuous-8] reward scaling

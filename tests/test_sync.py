@@ -425,7 +425,7 @@ def test_accept_takes_the_named_units_only(family: Collection):
 
 def test_a_new_script(family: Collection, capsys: pytest.CaptureFixture[str]):
     """It has a row; `diff` shows what it changes, `accept` without units makes its record."""
-    statement = 'for name in ("a", "µ"):'
+    statement = "for name in ('a', 'µ'):"
     source = PARENT.replace("self.size = 1", "self.size = 3").replace("LIMIT = 3\n\n\n", "")
     source = source.replace("class Agent:", f"{statement}\n    print(name)\n\n\nclass Agent:")
     family.path("ppo_new.py").write_text(source)
