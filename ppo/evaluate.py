@@ -22,13 +22,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import tyro
+
+# Flags of the machine that trained the run; here their defaults hold.
+MACHINE_FLAGS = ("cuda", "torch_threads", "env_threads", "device_ids", "backend")
 
 
 @dataclasses.dataclass
@@ -165,7 +167,7 @@ def main() -> None:
     checkpoint = script.load_checkpoint(file)
     trained = checkpoint["args"]
     defaults = {field.name: field.default for field in dataclasses.fields(script.Args)}
-    settings = {name: defaults.get(name) for name in script.MACHINE_FLAGS}
+    settings = {name: defaults.get(name) for name in MACHINE_FLAGS}
     settings |= {
         "seed": trained.seed if args.seed is None else args.seed,
         "eval_episodes": args.episodes,
@@ -176,7 +178,6 @@ def main() -> None:
         "compile": False,
         "track": False,
         "resume": None,
-        "runs_dir": tempfile.gettempdir(),  # the check wants a folder that can be written to
     }
     known = {name: value for name, value in settings.items() if hasattr(trained, name)}
     run_args = dataclasses.replace(trained, **known)

@@ -206,14 +206,14 @@ def warn_if_edited(script: Path, runs: list[Path]) -> None:
             print(f"{Path(__file__).name}: {told} --script {made_by}", file=sys.stderr)
 
 
-def args_to_play(script: ModuleType, trained: Any, args: Args, out: Path) -> Any:
+def args_to_play(script: ModuleType, trained: Any, args: Args) -> Any:
     """The script's flags: those of the run, but for what concerns this machine and training."""
-    settings = {name: getattr(script.Args(), name, None) for name in script.MACHINE_FLAGS}
-    settings |= {
+    settings = {
+        "cuda": True,
+        "torch_threads": script.Args().torch_threads,
         "seed": args.seed,
         "device": args.device,
         "resume": None,
-        "runs_dir": str(out),
         "track": False,
         "capture_video": False,
         "async_envs": False,
@@ -301,7 +301,7 @@ def main() -> None:
     env_ids = {state["args"].env_id for state in states}
     if len(env_ids) > 1:
         fail(f"the runs play different games: {', '.join(sorted(env_ids))}")
-    run_args = args_to_play(script, states[0]["args"], args, out)
+    run_args = args_to_play(script, states[0]["args"], args)
     device = script.setup_torch(run_args)
     envs = make_games(script, run_args, args.games, out)
     entrants = [

@@ -93,13 +93,21 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases user or team
 
     def __post_init__(self) -> None:
-        """Gives each process of a machine a GPU in turn, where CUDA is meant."""
-        use_cuda = self.device == "cuda" or (self.device == "auto" and self.cuda)
-        if use_cuda and torch.cuda.is_available():
-            gpus = self.device_ids or range(torch.cuda.device_count())
-            self.device = f"cuda:{gpus[LOCAL_RANK % len(gpus)]}"
-            if self.backend == "auto" and len(set(gpus)) >= LOCAL_WORLD_SIZE:
-                self.backend = "nccl"  # it refuses two processes on one GPU
+        """Lets "cuda" mean another GPU in each process of a machine, in turn."""
+        if torch.cuda.is_available():
+            torch.cuda.set_device(self.gpus[LOCAL_RANK % len(self.gpus)])
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Numbers of the CUDA devices that the processes of a machine share out."""
+        return self.device_ids or tuple(range(torch.cuda.device_count()))
+
+    @property
+    def use_nccl(self) -> bool:
+        """Whether NCCL carries the messages; it refuses two processes on one GPU."""
+        if self.backend == "auto":
+            return setup_torch(self).type == "cuda" and len(set(self.gpus)) >= LOCAL_WORLD_SIZE
+        return self.backend == "nccl"
 
     @property
     def batch_size(self) -> int:
@@ -359,14 +367,12 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
     if WORLD_SIZE > 1:
-        backend = "cpu:gloo,cuda:nccl" if args.backend == "nccl" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if args.use_nccl else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=args.timeout))
     # Each rank plays other games; their seeds are those that they would have in one process.
     args = replace(args, seed=args.seed + RANK * args.num_envs)
     args = replace(args, capture_video=args.capture_video and RANK == 0)
     device = setup_torch(args)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     global_step = checkpoint.get("global_step", 0)
     torch.manual_seed(args.seed + global_step)
     envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
@@ -483,7 +489,7 @@ def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
     if args.timeout < 1:
         refuse("--timeout must be at least 1")
-    if args.backend == "nccl" and not args.device.startswith("cuda"):
+    if args.backend == "nccl" and setup_torch(args).type != "cuda":
         refuse("--backend nccl needs a GPU for each process")
     if args.env_id not in envpool.list_all_envs():
         refuse(f"EnvPool has no {args.env_id}; its games have names like Breakout-v5")
@@ -805,6 +811,7 @@ class Film(gym.wrappers.RecordVideo):
     def close(self) -> None:
         """Drops the episode that is under way: after an evaluation it is one too many."""
         self.recording = False
+        self.recorded_frames = []
         super().close()
 
 

@@ -226,7 +226,7 @@ def test_run_of_several_gpus_goes_on_and_is_played_without_one(tmp_path: Path) -
     flags += ("--total-timesteps", 16, "--eval-episodes", 0, "--torch-threads", 1)
     folder = train_command(*flags, cwd=tmp_path, script=script).folder
     state = checkpoint(folder)
-    state["args"] |= {"device_ids": (0, 0, 1, 1), "backend": "nccl"}
+    state["args"] |= {"device_ids": (0, 0, 1, 1)}
     torch.save(state, folder / "checkpoint.pt")
     done = run_command("--resume", folder, "--total-timesteps", 32, cwd=tmp_path, script=script)
     assert done.returncode == 0, done.stderr
@@ -241,9 +241,9 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CommandRun]:
     cwd = tmp_path_factory.mktemp("edited")
     (cwd / "width_of_mine.py").write_text("WIDTH = 24\n")
     script = cwd / "my_ppo.py"
-    source = SCRIPT.read_text().replace("64", "WIDTH")
+    source = SCRIPT.read_text().replace("64)", "WIDTH)").replace("(64,", "(WIDTH,")
     script.write_text(
-        source.replace("import random\n", "import random\nfrom width_of_mine import WIDTH\n")
+        source.replace("import torch\n", "import torch\nfrom width_of_mine import WIDTH\n", 1)
     )
     return script, train_command(
         *("--total-timesteps", 512, "--eval-episodes", 0), cwd=cwd, script=script
@@ -274,7 +274,7 @@ def test_mistake_in_an_edited_script_keeps_its_traceback(
     other.write_text(SCRIPT.read_text())
     done = run_command(made.folder, "--script", other, cwd=tmp_path, script=EVALUATE)
     assert done.returncode == 2
-    assert re.search(r"no agent that fits .*size mismatch for critic\.0\.weight", done.stderr)
+    assert re.search(r"no agent that fits .*size mismatch for critic\.1\.weight", done.stderr)
 
 
 def test_missing_script_is_named(edited: tuple[Path, CommandRun], tmp_path: Path) -> None:

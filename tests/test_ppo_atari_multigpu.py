@@ -356,37 +356,38 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("processes", "flags", "gpus", "backend", "devices"),
+    ("processes", "flags", "gpus", "nccl", "devices"),
     [
-        (2, {}, 2, "nccl", ["cuda:0", "cuda:1"]),
-        (2, {}, 1, "auto", ["cuda:0", "cuda:0"]),
-        (2, {"backend": "nccl"}, 1, "nccl", ["cuda:0", "cuda:0"]),
-        (2, {"backend": "gloo"}, 2, "gloo", ["cuda:0", "cuda:1"]),
-        (4, {"device_ids": (0, 0, 1, 1)}, 2, "auto", ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]),
-        (2, {"device_ids": (3, 1)}, 4, "nccl", ["cuda:3", "cuda:1"]),
-        (2, {"device": "cuda"}, 2, "nccl", ["cuda:0", "cuda:1"]),
-        (2, {"device": "cuda:1"}, 2, "auto", ["cuda:1", "cuda:1"]),
-        (2, {"cuda": False}, 2, "auto", ["auto", "auto"]),
-        (2, {}, 0, "auto", ["auto", "auto"]),
+        (2, {}, 2, True, [0, 1]),
+        (2, {}, 1, False, [0, 0]),
+        (2, {"backend": "nccl"}, 1, True, [0, 0]),
+        (2, {"backend": "gloo"}, 2, False, [0, 1]),
+        (4, {"device_ids": (0, 0, 1, 1)}, 2, False, [0, 0, 1, 1]),
+        (2, {"device_ids": (3, 1)}, 4, True, [3, 1]),
+        (2, {"device": "cuda"}, 2, True, [0, 1]),
+        (2, {"cuda": False}, 2, False, [0, 1]),
+        (2, {}, 0, False, []),
     ],
 )
 def test_gpus_of_the_processes(
     processes: int,
     flags: dict[str, Any],
     gpus: int,
-    backend: str,
-    devices: list[str],
+    nccl: bool,
+    devices: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Of 0 GPUs: there may be one, and no driver for it. auto is gloo then."""
     module = load_script(NAME)
+    chosen: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus or 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", processes)
-    for rank, device in enumerate(devices):
+    for rank in range(processes):
         monkeypatch.setattr(module, "LOCAL_RANK", rank)
-        args = module.Args(**flags)
-        assert (args.device, args.backend) == (device, backend)
+        assert module.Args(**flags).use_nccl == nccl
+    assert chosen == devices
 
 
 def begins(folder: Path) -> list[int]:
