@@ -721,7 +721,7 @@ class Film(gym.wrappers.RecordVideo):
     def close(self) -> None:
         """Drops the episode that is under way: after an evaluation it is one too many."""
         self.recording = False
-        self.recorded_frames = []
+        self.recorded_frames.clear()
         super().close()
 
 

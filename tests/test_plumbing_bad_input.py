@@ -84,8 +84,6 @@ ROWS: list[tuple[str, str, str, dict[str, str]]] = [
     ("no CUDA", "--device cuda", "--device cuda", {}),
     ("unknown device", "--device toaster", "--device toaster", {}),
     ("env cannot be filmed", f"--env-id {CLOCKWORK} --capture-video", "rgb_array", {}),
-    ("runs-dir unwritable", "--runs-dir @/file/runs", "runs-dir", {}),
-    ("runs-dir is a file", "--runs-dir @/file", "runs-dir", {}),
     ("track without login", "--track", "wandb login", {}),
     ("no run folder", "--resume @/nowhere", "@/nowhere", {}),
     ("a file", "--resume @/finished/checkpoint.pt", "@/finished/", {}),

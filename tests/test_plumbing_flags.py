@@ -119,8 +119,8 @@ def constants(source: str, names: dict[str, object]) -> dict[str, object]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             break
-        if isinstance(node, ast.Assign):
-            values[ast.unparse(node.targets[0])] = eval(ast.unparse(node.value), dict(names))
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values[node.targets[0].id] = eval(ast.unparse(node.value), dict(names))
     return values
 
 

@@ -472,7 +472,7 @@ def test_films_without_a_screen(tmp_path: Path):
     if not ctypes.util.find_library("EGL") or importlib.util.find_spec("dm_control") is None:
         pytest.skip("needs libegl1 and dm_control")
     flags = ["--num-steps", 64, "--num-minibatches", 2, "--update-epochs", 1, "--capture-video"]
-    flags += ["--env-id", "dm_control/cartpole-balance-v0", "--total-timesteps", 64]
+    flags += ["--env-id", "dm_control/cartpole-balance-v0", "--total-timesteps", 1024]
     done = command_line.run_command(
         *flags, "--eval-episodes", 0, cwd=tmp_path, script=FILE, cold=True, MUJOCO_GL="egl"
     )
