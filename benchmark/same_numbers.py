@@ -169,7 +169,8 @@ class WithoutInfos(gym.vector.VectorWrapper):
     """Environments that tell of no finished episode: CleanRL would only log it."""
 
     def step(self, actions: Array) -> Any:
-        return (*self.env.step(actions)[:4], {})
+        *result, infos = self.env.step(actions)
+        return (*result, {name: x for name, x in infos.items() if name == "final_obs"})
 
 
 class OldVector:

@@ -30,8 +30,8 @@ plot = load_program("ablation_plot.py")
 # Lines of ppo.py in which details are undone, for a script that only pretends to train.
 TAGGED_LINES = """
 TEXTS = ("eps=1e-5",)  # [core-3] Adam epsilon
-TEXTS = ("args.max_grad_norm, norm)",)  # [core-11] global gradient clipping
-TEXTS = ("args.max_grad_norm, none)",)  # [core-12] debug variables
+TEXTS = ("clip_grad_norm_(params, args.max_grad_norm)",)  # [core-11] global gradient clipping
+TEXTS = ("no such statistics",)  # [core-12] debug variables
 TEXTS = ("no such edit",)  # [core-14] of nobody
 """
 SHORT = ("--env-ids", "A-v0", "--num-seeds", "1")
@@ -87,7 +87,11 @@ def test_one_detail_is_undone_at_a_time(fake):
     assert "done     core-11 B-v0 seed 2" in done.stdout
     assert "12 runs: 12 done, 0 skipped, 0 failed" in done.stdout
     source = fake.path.read_text()
-    edits = {"baseline": ("", ""), "core-3": ("1e-5", "1e-8"), "core-11": ("args.max", "np.inf")}
+    edits = {
+        "baseline": ("", ""),
+        "core-3": ("1e-5", "1e-8"),
+        "core-11": ("args.max_grad", "np.inf"),
+    }
     for variant, (old, new) in edits.items():
         folders = fake.folders(variant)
         assert len(folders) == 4
@@ -98,9 +102,9 @@ def test_one_detail_is_undone_at_a_time(fake):
 
 
 def test_details_are_chosen_by_tag_or_group(fake):
-    fake.path.write_text(f"{fake.path.read_text()}T = 1  # [deviation] reset steps left out\n")
-    rest = 'batch["valid"] = torch.from_numpy(valid)'
-    fake.path.write_text(f"{fake.path.read_text()}T = '{rest}'\n")
+    tagged = "T = 'next_values * ~terminated'"
+    tagged += "  # [deviation] truncated episodes bootstrapped\n"
+    fake.path.write_text(f"{fake.path.read_text()}{tagged}")
 
     def variants(*details: str) -> list[str]:
         listed = fake.run(*SHORT, "--dry-run", "--details", *details).stdout.splitlines()
@@ -108,9 +112,9 @@ def test_details_are_chosen_by_tag_or_group(fake):
 
     assert variants("core-3") == ["baseline", "core-3"]
     assert variants("core") == ["baseline", "core-3", "core-11"]
-    reset_steps = "deviation-reset-steps-left-out"
-    assert variants("deviation", "core-11") == ["baseline", "core-11", reset_steps]
-    assert variants(reset_steps) == ["baseline", reset_steps]
+    bootstrap = "deviation-truncated-episodes-bootstrapped"
+    assert variants("deviation", "core-11") == ["baseline", "core-11", bootstrap]
+    assert variants(bootstrap) == ["baseline", bootstrap]
 
 
 def test_a_run_that_diverged_is_a_result(fake):
@@ -203,9 +207,9 @@ def test_the_shell_script_trains_both_scripts(shell, tmp_path):
     done = shell("--num-seeds", "1", "--dry-run", "--runs-dir", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     runs = [line for line in done.stdout.splitlines() if "--env-id " in line]
-    assert len(runs) == 3 * (15 + 13)  # the script as it is, and without each detail
+    assert len(runs) == 3 * (14 + 12)  # the script as it is, and without each detail
     lander = [line for line in runs if "--env-id LunarLander-v3" in line]
-    assert len(lander) == 15 and all("--gamma 0.999" in line for line in lander)
+    assert len(lander) == 14 and all("--gamma 0.999" in line for line in lander)
     assert done.stdout.count(f"ablation_plot.py --runs-dir {tmp_path}/runs ") == 2
     text = (ROOT / "benchmark" / "ablation.sh").read_text()
     folders = re.findall(r"--runs-dir (\S+)", text)
@@ -398,7 +402,7 @@ def test_effects_table_and_picture(runs_dir, tmp_path):
     assert done.stdout.splitlines() == [str(out / name) for name in [*names, "ablation.svg"]]
 
     effects = {effect.tag: effect for effect in read_effects(out / "ablation_ppo.csv")}
-    assert len(effects) == 14, "one for each detail that is trained"
+    assert len(effects) == 13, "one for each detail that is trained"
     # Variances of 1 each, 3 runs: standard error sqrt(2/3), 4 degrees of freedom, t = 2.7764.
     found = effects["core-3"]
     assert (found.runs, found.baseline_runs, found.diverged) == (3, 3, 0)
@@ -422,7 +426,7 @@ def test_effects_table_and_picture(runs_dir, tmp_path):
     assert "| score with all of them | | 100 (3 runs) |" in text
     assert "| torch's default epsilon, 1e-8 | **-50.0** (-52.3 to -47.7) |" in text
     assert "| -20.0 (-145 to 105), 2 runs, 1 diverged |" in text
-    assert text.count("| not run yet |") == 12 and text.count("| - |") == 2
+    assert text.count("| not run yet |") == 11 and text.count("| - |") == 2
     assert (out / "ablation.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "ablation.svg").read_text()
 
