@@ -83,7 +83,7 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, message):
     [
         ("Nope-v1", "Environment `Nope` doesn't exist"),
         ("CartPole-v9", "Environment version `v9`"),
-        ("Pendulum-v1", "Pendulum-v1 acts in Box"),
+        ("Pendulum-v1", "Pendulum-v1 has the action space Box"),
     ],
 )
 def test_an_environment_that_ppo_does_not_play_is_refused_in_its_words(env_id, message):
