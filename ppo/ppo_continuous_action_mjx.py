@@ -1,7 +1,7 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
+# dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
+#     "numpy>=2", "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
 #     "flax>=0.12", "jax>=0.10", "optax>=0.2.8", "mujoco>=3.3", "playground>=0.2"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
@@ -10,11 +10,12 @@
 
     uv run ppo/ppo_continuous_action_mjx.py                       learns CheetahRun; 10M steps
     uv run ppo/ppo_continuous_action_mjx.py --env-id CartpoleBalance --seed 2 --capture-video
+
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
 Details: core 1-13, continuous 1-9, aux 3
-Deviations: truncated episodes bootstrapped, reset steps left out (docs/episode-ends.md),
-statistics once per rollout, where baselines updates them at every step.
+Deviations: truncated episodes bootstrapped, reset steps left out,
+    statistics once per rollout, where baselines updates them at every step
 """
 
 import subprocess
@@ -54,7 +55,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.2  # the policy's ratio is clipped to 1 ± this; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
+    clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.0  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -62,7 +63,7 @@ class Args:
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA where there is one
-    torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
+    torch_deterministic: bool = False  # deterministic, slow algorithms on CUDA; CleanRL's name
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
@@ -225,29 +226,6 @@ def make_envs(args: Args, videos: Path) -> Playground:
     return Playground(args, videos)
 
 
-def check_envs(args: Args) -> None:
-    """Refuses an environment that is for another script, and flags that do not fit."""
-    name = name_of_task(args)
-    known = (*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS, *manipulation.ALL_ENVS)
-    if name not in known:
-        near = get_close_matches(name, known, cutoff=0.0)
-        refuse(f"MuJoCo Playground has no {name}; it has {', '.join(near)} and others")
-    if name in ("ReacherEasy", "ReacherHard") and not hasattr(mujoco.MjSpec, "find_body"):
-        refuse(f"MuJoCo {mujoco.__version__} no longer has what Playground's {name} calls")
-    try:
-        envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
-    except (OSError, subprocess.CalledProcessError) as error:
-        if name in dm_control_suite.ALL_ENVS:  # nothing has to be fetched for it: a mistake in it
-            raise
-        refuse(f"{name} needs the robots of MuJoCo Menagerie, which git could not get: {error}")
-    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
-    if args.capture_video:
-        try:
-            mujoco.Renderer(envs.task.mj_model).close()
-        except mujoco.FatalError:
-            refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
-
-
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
     orthogonal, constant = nnx.initializers.orthogonal(std), nnx.initializers.constant(bias_const)
     layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)  # [core-2] orthogonal initialization
@@ -408,7 +386,7 @@ def ppo_loss(
     return loss, stats
 
 
-def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Agent, dict]:
+def compute_gradient(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Agent, dict]:
     """The clipped gradient of a minibatch, shaped like the agent, and statistics."""
     mb = {name: rows[mb_inds] for name, rows in batch.items()}
 
@@ -477,43 +455,45 @@ def get_explained_variance(advantages: Array, returns: Array, valid: Array) -> A
 
 
 def gradient_step(
-    learner: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
+    train_state: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The learner after a minibatch (the agent and Adam's moments), and statistics."""
-    gradient, stats = backward(learner["agent"], batch, mb_inds, args)
+    """The train_state after a minibatch (the agent and Adam's opt_state), and statistics."""
+    gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
     # The step that Adam would take with a learning rate of 1.
-    direction, moments = optimizer.update(gradient, learner["moments"])
-    agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
-    return {"agent": agent, "moments": moments}, stats
+    direction, opt_state = optimizer.update(gradient, train_state["opt_state"])
+    agent = jax.tree.map(lambda p, d: p - learning_rate * d, train_state["agent"], direction)
+    return {"agent": agent, "opt_state": opt_state}, stats
 
 
-@partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")
+@partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="train_state")
 def update_ppo(
-    learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
+    train_state: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
+    """The train_state after a few epochs of gradient steps on a rollout, and means of statistics."""
 
-    def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
-        return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
+    def one_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
+        return gradient_step(train_state, batch, mb_inds, learning_rate, optimizer, args)
 
     def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
-        learner, stopped = before
+        train_state, stopped = before
         epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-        learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
+        learned, stats = jax.lax.scan(one_minibatch, train_state, minibatches)
         counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, learned)
+            learned = jax.tree.map(
+                lambda old, new: jnp.where(stopped, old, new), train_state, learned
+            )
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
         return (learned, stopped), (stats, counts)
 
-    begin = (learner, jnp.array(False))
+    begin = (train_state, jnp.array(False))
     epochs = jnp.arange(args.update_epochs)
-    (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
+    (train_state, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
     means = {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
-    return learner, means
+    return train_state, means
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
@@ -548,18 +528,17 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
     setup_jax(args)
-    envs = make_envs(args, video_folder(run_dir))
+    global_step = checkpoint.get("global_step", 0)
+    envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
     # split and fold_in make the same keys of a key, so that none is given to both of them.
     weights_key, env_key, train_key = jax.random.split(jax.random.key(args.seed), 3)
     agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key)))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
-    learner = {"agent": agent, "moments": optimizer.init(agent)}
+    train_state = {"agent": agent, "opt_state": optimizer.init(agent)}
     if checkpoint:
-        learner = {name: with_arrays(learner[name], checkpoint[name]) for name in learner}
-    iterations_done = checkpoint.get("iteration", 0)
-    global_step = checkpoint.get("global_step", 0)
+        train_state = restored(train_state, checkpoint)
+    iterations_done = global_step // args.batch_size
     run = Run(args, run_dir, checkpoint)
-    save_if_due(run, learner, iterations_done, global_step)
 
     # ------ storage: the rows of a rollout come from `rollout` ------
     state, next_obs = envs.reset(jax.random.fold_in(env_key, iterations_done))
@@ -571,11 +550,11 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         key = jax.random.fold_in(train_key, iteration)
 
         # ------ rollout: act in the environments and store what happens ------
-        state, next_obs, rows = rollout(envs, learner["agent"], state, next_obs, key, args)
+        state, next_obs, rows = rollout(envs, train_state["agent"], state, next_obs, key, args)
         global_step += args.batch_size
 
         # ------ advantages: how much better than expected was each action? ------
-        agent = learner["agent"]
+        agent = train_state["agent"]
         logprobs, values = get_logprobs_values(agent, rows, next_obs)
         rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
         # A row whose predecessor ended an episode is the reset step: nobody executed its action.
@@ -597,8 +576,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
-        learner, stats = update_ppo(learner, batch, key, learning_rate, optimizer, args)
-        agent = learner["agent"]  # the one before has been given away to update_ppo
+        train_state, stats = update_ppo(train_state, batch, key, learning_rate, optimizer, args)
+        agent = train_state["agent"]  # the one before has been given away to update_ppo
         obs_stats = merge_stats(agent.obs_stats[...], batch["obs"], batch["valid"])
         agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
@@ -607,276 +586,258 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         if args.capture_video:
             envs.film(rows)
         run.log_episodes(rows, global_step)
-        run.log(stats, explained_variance, learning_rate, global_step)
-        save_if_due(run, learner, iteration, global_step)
-        if run.exit_code:  # Ctrl-C or SIGTERM
+        run.log(jax.device_get(stats), explained_variance, learning_rate, global_step)
+        run.save(train_state, iteration)
+        if run.stopped():  # Ctrl-C or SIGTERM
             break
     envs.close()
-    if not run.exit_code:
-        videos = run.start_evaluation()
-        run.finish(evaluate(learner["agent"], args, videos) if args.eval_episodes else {})
+    if not run.stopped():
+        agent = train_state["agent"]
+        run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
+
+
+def check_envs(args: Args) -> None:
+    """Refuses an environment that is for another script, and flags that do not fit."""
+    name = name_of_task(args)
+    known = (*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS, *manipulation.ALL_ENVS)
+    if name not in known:
+        near = get_close_matches(name, known, cutoff=0.0)
+        refuse(f"MuJoCo Playground has no {name}; it has {', '.join(near)} and others")
+    if name in ("ReacherEasy", "ReacherHard") and not hasattr(mujoco.MjSpec, "find_body"):
+        refuse(f"MuJoCo {mujoco.__version__} no longer has what Playground's {name} calls")
+    try:
+        envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
+    except (OSError, subprocess.CalledProcessError) as error:
+        if name in dm_control_suite.ALL_ENVS:  # nothing has to be fetched for it: a mistake in it
+            raise
+        refuse(f"{name} needs the robots of MuJoCo Menagerie, which git could not get: {error}")
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
+    if args.capture_video:
+        try:
+            mujoco.Renderer(envs.task.mj_model).close()
+        except mujoco.FatalError:
+            refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
 
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
-import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
-import threading
 import time
-import traceback
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
 from typing import NoReturn
 
-import flax
 import tyro
+from filelock import FileLock, Timeout
 from flax import serialization
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
-SCRIPT_FOR = {  # by space of actions
-    "Discrete": "ppo.py",
+SCRIPT_FOR = {  # by type of the action space
     "Box": "ppo_continuous_action.py",
+    "Discrete": "ppo.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
-# Modules whose version may matter to a score, and their packages; args.json has those in use.
-SIMULATORS = {
-    "ale_py": "ale-py",
-    "envpool": "envpool",
-    "gymnax": "gymnax",
-    "mujoco": "mujoco",
-    "mujoco.mjx": "mujoco-mjx",
-    "mujoco_playground": "playground",
-    "pettingzoo": "pettingzoo",
-    "procgen": "procgen-mirror",
-}
-# Flags about the machine; a resumed run does not keep them, it may go on on another one.
-MACHINE_FLAGS = ("cuda", "device", "env_threads")
-# Flags about what is kept of a run; they change nothing in what is learned.
-RUN_FLAGS = (
-    "runs_dir",
-    "resume",
-    "checkpoint_every",
-    "log_every",
-    "eval_episodes",
-    "capture_video",
-    "video_every",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-)
-# Error numbers: no space on the device, and, on Unix, a quota that is used up.
-DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
-MOST_POINTS = 50  # that one `log` writes of episodes; where more have ended, some share a point
-PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
-
-
-class ProgressLines(tqdm):
-    """Progress as plain lines, for pipes and log files."""
-
-    @staticmethod
-    def status_printer(file: Any) -> Any:
-        """Returns the function that shows the progress."""
-        return say
+LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
+MOST_POINTS = 50  # that a `log` writes of episodes; where more have ended, several share a point
 
 
 class Run:
-    """Metrics and progress of a run, in its folder, on the terminal and in Weights & Biases.
+    """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: other than 0 if Ctrl-C or SIGTERM had come when `log` was called last.
+    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
         self.args = args
         self.folder = folder
-        self.exit_code = 0
-        self.signal_exit_code = 0  # of the signal that came, if any
-        self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
-        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
-        self.episodes: list[tuple[int, float, float]] = []  # new: step, return, length
-        self.saved_iteration = checkpoint.get("iteration", -1)  # of the last checkpoint
         self.total_steps = args.num_iterations * args.batch_size
+        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
+        self.episodes: list[tuple[int, float, int]] = []  # new: step, return, length
+        self.saved_iteration = self.step // args.batch_size  # of the last checkpoint
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.steps_per_second = 0.0
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self.on_signal)
-        if not checkpoint:
-            describe_run(args, folder)
-        lock(folder)
-        if checkpoint:  # flags, the script, versions and the machine may be others now
-            warn_if_edited(folder)
-            describe_run(args, folder / f"resumed_at_{self.step}")
+        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.signal_exit_code = 0  # of the signal that has come, if any
+        self.exit_code = 0  # the same, once `save` has seen it
+        self.all_saved = self.step >= self.total_steps  # training is over, and saved
+        signal.signal(signal.SIGINT, self.on_signal)
+        signal.signal(signal.SIGTERM, self.on_signal)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(folder / ".lock")  # held until the process ends
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            refuse(f"{folder}: another process is writing this run")
+        describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        say(f"run folder: {folder}")
-        if self.step >= self.total_steps:
-            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
+        print(f"run folder: {folder}")
+        print(f"{args.num_envs} environments, device {setup_jax(args).device_kind}", flush=True)
         if args.track:
             start_wandb(args, folder)
-        self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
+        self.writer: Any = EventFileWriter(str(folder))
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
-        self.write_flags()
-        self.films = set(folder.glob("videos/*/*.mp4"))  # already there
-        on_terminal = sys.stdout.isatty()
-        self.progress = (tqdm if on_terminal else ProgressLines)(
+        rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
+        table = "\n".join(["| flag | value |", "|---|---|", *rows])
+        self.add_event(self.step, summary=text_pb("hyperparameters/text_summary", table))
+        self.uploaded = set(folder.glob("videos/*/*.mp4"))
+        self.progress = tqdm(
             total=self.total_steps,
             initial=self.step,
             unit=" steps",
             unit_scale=True,
-            file=sys.stdout,
             dynamic_ncols=True,
-            mininterval=0.2 if on_terminal else 10,
-            bar_format=None if on_terminal else PROGRESS_LINE,
+            file=sys.stdout,
+            disable=not sys.stdout.isatty(),
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
         """Lets the iteration end; the same signal once more has its usual effect, at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
-        if self.evaluating:  # everything is saved
+        if self.all_saved:
             sys.exit(self.signal_exit_code)
-        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
-            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
-    def write_flags(self) -> None:
-        """Writes the flags as a table, which TensorBoard shows under Text."""
-        rows = [f"| {name} | {value} |" for name, value in asdict(self.args).items()]
-        table = "\n".join(["| flag | value |", "|---|---|", *rows])
-        self.add_event(self.step, summary=text_pb("hyperparameters/text_summary", table))
+    def add_event(self, step: int, **content: Any) -> None:
+        """Hands an event to TensorBoard's writer."""
+        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event."""
         values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
         self.add_event(step, summary=Summary(value=values))
 
-    def write_histogram(self, name: str, x: Any, step: int) -> None:
-        """Writes how the values of x, (n,), are distributed."""
-        # Thirty bins, with a margin: NumPy finds none where values differ by rounding alone.
-        margin = 1e-6 * (1 + np.abs(x).max())
-        bins = np.linspace(x.min() - margin, x.max() + margin, 31)
-        counts, limits = np.histogram(x, bins)
-        histogram = HistogramProto(
-            min=x.min(),
-            max=x.max(),
-            num=len(x),
-            sum=x.sum(),
-            sum_squares=x @ x,
-            bucket_limit=limits,
-            bucket=[0, *counts],  # limits[0] is the end of what is below it
-        )
-        self.add_event(step, summary=Summary(value=[Summary.Value(tag=name, histo=histogram)]))
+    def log_episodes(self, transitions: dict[str, Any], step: int) -> None:
+        """Collects the episodes that ended in a rollout, whose last step is `step`.
 
-    def add_event(self, step: int, **content: Any) -> None:
-        """Hands an event to TensorBoard's writer."""
-        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
-
-    def log_episodes(self, rows: dict[str, Array], step: int) -> None:
-        """Collects the episodes that ended in a rollout, whose last step is `step`."""
-        over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
-        returns = np.asarray(rows["score"])[over]
-        lengths = np.asarray(rows["length"])[over]
+        transitions: "over", whether a game has ended, "score" and "length" of the games that have:
+        (num_steps, num_envs) each.
+        """
+        over = np.asarray(transitions["over"])
+        returns = np.asarray(transitions["score"])[over]
+        lengths = np.asarray(transitions["length"])[over]
         t, _ = np.nonzero(over)
         ends = step - over.size + (t + 1) * over.shape[1]
         self.episodes += zip(ends.tolist(), returns.tolist(), lengths.tolist(), strict=True)
 
     def log(
-        self, stats: dict[str, Array], explained_variance: float, learning_rate: float, step: int
+        self, stats: dict[str, Any], explained_variance: float, learning_rate: float, step: int
     ) -> None:
-        """Writes the means of an iteration's statistics and the episodes that ended in it.
+        """Writes an iteration's statistics and the episodes that ended in it.
 
-        Ends the program with exit code 1 if a mean is not finite; the last checkpoint stays.
+        Ends the program with exit code 1 if a statistic is not finite; the last checkpoint stays.
         """
-        self.exit_code = self.signal_exit_code
         self.step = step
-        metrics = {name: float(mean) for name, mean in jax.device_get(stats).items()}
-        if not np.isfinite(list(metrics.values())).all():
-            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+        metrics = {name: float(mean) for name, mean in stats.items()}
+        diverged = not np.isfinite(list(metrics.values())).all()
         metrics["losses/explained_variance"] = explained_variance
         metrics["charts/learning_rate"] = learning_rate
-        now = time.perf_counter()
-        if self.first_log is None:
-            self.first_log = (now, step)  # the first iteration, which may compile, is left out
-        else:
-            first_time, first_step = self.first_log
-            self.steps_per_second = (step - first_step) / (now - first_time)
-            metrics["charts/SPS"] = self.steps_per_second
         if self.episodes:  # two metrics that CleanRL's scripts in JAX have
             _, mean_return, mean_length = np.mean(self.episodes, axis=0).tolist()
             metrics["charts/avg_episodic_return"] = mean_return
             metrics["charts/avg_episodic_length"] = mean_length
-        self.write_episodes(step)
+        self.write_episodes()
+        self.show_progress(metrics)
         self.write(metrics, step)
-        if self.recent:
-            recent_return, recent_length = np.mean(self.recent, axis=0)
-            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
-            self.progress.set_postfix_str(recent, refresh=False)
-        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
-            self.progress.update(step - self.progress.n)
+        if diverged:
+            self.writer.close()
+            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+
+    def write_episodes(self) -> None:
+        """Writes the new episodes, each at the step that it ended in, and uploads new films.
+
+        Where they are many, a point is the mean of some that ended one after another.
+        """
+        episodes = np.array(self.episodes).reshape(-1, 3)
+        parts = min(len(episodes), MOST_POINTS)
+        for part in np.array_split(episodes, parts) if parts else []:
+            _, mean_return, mean_length = part.mean(0).tolist()
+            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
+            self.write(point | {"charts/episodes": len(part)}, int(part[-1, 0]))
+        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
+        self.episodes = []
         if self.args.track:
             self.upload_films()
 
-    def write_episodes(self, step: int) -> None:
-        """Writes the new episodes, each at the step that it ended in; the means of neighbors, if
-        they are many.
-        """
-        if not self.episodes:
-            return
-        episodes = np.array(self.episodes)  # (number, 3)
-        for part in np.array_split(episodes, min(len(episodes), MOST_POINTS)):
-            end = int(part[-1, 0])
-            _, mean_return, mean_length = part.mean(0).tolist()
-            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point | {"charts/episodes": len(part)}, end)
-        self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
-        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
-        self.episodes = []
+    def show_progress(self, metrics: dict[str, float]) -> None:
+        """Adds the speed to the metrics; shows it with the mean return of recent episodes."""
+        now = time.perf_counter()
+        if self.first_log is None:
+            self.first_log = (now, self.step)  # the first iteration, which may compile, is left out
+        else:
+            first_time, first_step = self.first_log
+            metrics["charts/SPS"] = (self.step - first_step) / (now - first_time)
+        recent = ""
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+        self.progress.set_postfix_str(recent, refresh=False)
+        self.progress.update(self.step - self.progress.n)
+        over = self.step == self.total_steps
+        if self.progress.disable and (over or now - self.last_line >= 10):
+            self.last_line = now
+            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
+            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
         import wandb
 
         films = set(self.folder.glob("videos/*/*.mp4"))
-        for film in films - self.films:
+        for film in sorted(films - self.uploaded):
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
-        self.films = films
+        self.uploaded = films
 
-    def start_evaluation(self) -> Path:
-        """Says what comes; from here on a signal ends the program at once.
+    def save(self, train_state: dict[str, Any], iteration: int) -> None:
+        """Saves a checkpoint every so many iterations, at the end, and before a stop."""
+        self.exit_code = self.signal_exit_code
+        last = iteration == self.args.num_iterations
+        every = self.args.checkpoint_every or self.args.num_iterations
+        if not (last or self.exit_code or iteration - self.saved_iteration >= every):
+            return
+        self.saved_iteration = iteration
+        state = {
+            "script": SCRIPT.name,
+            "args": asdict(self.args),
+            "train_state": {
+                name: named(part) for name, part in jax.device_get(train_state).items()
+            },
+            "global_step": self.step,
+            "recent": self.recent,
+        }
+        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        aside = self.folder / "checkpoint.tmp"
+        aside.write_bytes(serialization.msgpack_serialize(state))
+        self.writer.flush()
+        os.replace(aside, self.folder / "checkpoint.pt")
+        self.all_saved = last
+        if self.exit_code:
+            print(f"saved; --resume {self.folder} goes on", flush=True)
 
-        Returns a folder for the evaluation's films.
-        """
-        self.evaluating = True
-        if self.signal_exit_code:  # it came after the last `log`
-            sys.exit(self.signal_exit_code)
+    def stopped(self) -> bool:
+        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
+        return self.exit_code != 0
+
+    def finish(self, results: dict[str, np.ndarray]) -> None:
+        """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
         self.progress.close()
-        speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
-        say(f"{self.step:,} steps{speed}")
-        if self.args.eval_episodes:
-            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
-            if not self.recent:
-                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
-        return video_folder(self.folder, "evaluation-")
-
-    def finish(self, results: dict[str, Any]) -> None:
-        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
-                shown = name.removeprefix("episodic_")
-                say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+                print(f"evaluation: {name} {x.mean():.1f} ± {x.std():.1f} over {len(x)} episodes")
         if self.args.track:
             self.upload_films()
         self.writer.close()
@@ -886,61 +847,22 @@ class Run:
         os.replace(aside, self.folder / "agent.pt")
 
 
-def say(line: str) -> None:
-    """Prints a line; ends the program if nobody reads on, as in `python ppo.py | head -1`."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        # The interpreter prints what is left when it ends: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)  # 13: SIGPIPE
-
-
-def lock(folder: Path) -> None:
-    """Keeps a run folder for this process until it ends; refuses one that another process has."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder / "args.json", os.O_RDWR)  # stays open, and with it the lock
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        refuse(f"{folder}: another process is writing this run")
-    except (ImportError, OSError):  # Windows, or a file system without locks
-        pass
-
-
-def version_of(package: str) -> str:
-    """Version of an installed package; a question mark where it came from elsewhere."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "?"
-
-
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
     device = setup_jax(args)
-    simulators = [name for name in SIMULATORS if name in sys.modules]
-    modules = [gym, np, jax, flax, optax]
-    versions = {module.__name__: module.__version__ for module in modules}
-    versions |= {name: version_of(SIMULATORS[name]) for name in simulators}
+    versions = {package.name: package.version for package in metadata.distributions()}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
         "args": asdict(args),
-        "versions": versions | {"python": sys.version},
+        "versions": {"python": sys.version, **versions},
         "hardware": f"{os.cpu_count()} CPUs, {device.device_kind}",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(SCRIPT, folder / SCRIPT.name)  # not its mode: it may be read-only
-    (folder / "args.json").write_text(json.dumps(about, indent=1))
-
-
-def warn_if_edited(folder: Path) -> None:
-    """Says so if the run that is resumed was begun by another version of the script."""
-    copy = folder / SCRIPT.name
-    if copy.exists() and copy.read_bytes() != SCRIPT.read_bytes():
-        print(f"{SCRIPT.name}: another version began this run, {copy}", file=sys.stderr)
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)
+    aside = folder / "args.tmp"
+    aside.write_text(json.dumps(about, indent=1))
+    os.replace(aside, folder / "args.json")
 
 
 def start_wandb(args: Args, folder: Path) -> None:
@@ -958,55 +880,12 @@ def start_wandb(args: Args, folder: Path) -> None:
         sync_tensorboard=True,
         resume="allow",
     )
-    for name in ("args.json", Path(__file__).name):  # flags, versions, hardware; the script
+    for name in ("args.json", SCRIPT.name):
         wandb.save(folder / name, base_path=folder, policy="now")
 
 
-def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) -> bool:
-    """Saves a checkpoint at the start, every so many iterations, at the end, and before a stop.
-
-    Returns whether it did.
-    """
-    last = run.args.num_iterations
-    every = run.args.checkpoint_every or last
-    passed = iteration // every > run.saved_iteration // every  # a multiple, perhaps by some more
-    if not (passed or iteration == last or run.exit_code):
-        return False
-    save(run, learner, iteration, step)
-    run.saved_iteration = iteration
-    if run.exit_code:
-        say(f"saved; --resume {run.folder} goes on")
-    return True
-
-
-def save(
-    run: Run,
-    learner: dict[str, Any],
-    iteration: int,
-    step: int,
-    name: str = "checkpoint.pt",
-    **flags: Any,
-) -> None:
-    """Writes a checkpoint into the run's folder; `flags` are those in which it is not the run's."""
-    state = {
-        "script": SCRIPT.name,
-        "args": asdict(run.args) | flags,
-        **{part: named(tree) for part, tree in jax.device_get(learner).items()},
-        "iteration": iteration,
-        "global_step": step,
-        "recent": run.recent,
-    }
-    # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
-    aside = run.folder / "checkpoint.tmp"
-    aside.write_bytes(serialization.msgpack_serialize(state))
-    run.writer.flush()
-    os.replace(aside, run.folder / name)
-
-
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
-    if not file.is_file():
-        refuse(f"there is no {file}; what can be resumed is a run folder")
+    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         state["args"] = Args(**state["args"])
@@ -1026,30 +905,32 @@ def named(tree: Any) -> dict[str, Any]:
 
 def with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
     """The tree with these arrays in place of its own; ValueError if they do not fit."""
-    wanted = {name: array.shape for name, array in named(tree).items()}
+    wanted = {name: leaf.shape for name, leaf in named(tree).items()}
     if wanted != {name: array.shape for name, array in arrays.items()}:
-        raise ValueError("the arrays are those of another network")
+        raise ValueError("the arrays of the checkpoint have other names or shapes")
     leaves = [jnp.array(arrays[name]) for name in wanted]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
+def restored(train_state: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The train_state with the arrays of a checkpoint."""
+    saved = checkpoint["train_state"]
+    return {name: with_arrays(part, saved[name]) for name, part in train_state.items()}
+
+
 def setup_jax(args: Args) -> jax.Device:
-    """Sets determinism and the default device: the one that is meant by --device and --cuda."""
-    flag = "--xla_gpu_exclude_nondeterministic_ops=true"  # which leaves autotuning on
+    """Sets determinism and the device that is meant by --device and --cuda; returns the device."""
+    flag = "--xla_gpu_exclude_nondeterministic_ops=true"
     if args.torch_deterministic and flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
-    if args.device == "cpu" or (args.device == "auto" and not args.cuda):
+    kind, _, number = args.device.partition(":")
+    if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    auto = "cuda" if args.cuda and jax.default_backend() == "gpu" else "cpu"
-    kind, _, number = (auto if args.device == "auto" else args.device).partition(":")
-    device = jax.devices(kind)[int(number or 0)]
+    if number:  # the only one that JAX sees: some libraries always take the first
+        jax.config.update("jax_cuda_visible_devices", number)
+    device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
     return device
-
-
-def video_folder(run_dir: Path, kind: str = "") -> Path:
-    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
-    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -1058,91 +939,56 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
     sys.exit(exit_code)
 
 
-def report_thread(failure: Any) -> None:
-    """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
-    if getattr(failure.exc_value, "errno", None) not in DISK_FULL:
-        threading.__excepthook__(failure)
-
-
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
     """Refuses environments with spaces of other types, and names the script that is for them."""
     action_space = envs.single_action_space
     obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
-        script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
-        refuse(f"{args.env_id} acts in {action_space}, see {script}")
+        script = SCRIPT_FOR.get(type(action_space).__name__, "no script here")
+        refuse(f"{args.env_id} has the action space {action_space}: {script} is for it")
+    if np.any(getattr(action_space, "start", 0)):
+        refuse(f"{args.env_id} has the action space {action_space}, which must start at 0")
     if not isinstance(obs_space, observations):
-        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+        needed = observations.__name__
+        refuse(f"{args.env_id} has the observation space {obs_space}, which must be a {needed}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
 
 
-def check_device(args: Args) -> None:
-    """Refuses a device that is not there; others are set up before anything asks JAX for one."""
-    try:
-        setup_jax(args)
-    except (IndexError, RuntimeError, ValueError) as error:  # no such device
-        refuse(f"--device {args.device}: {error}"[:300])
-
-
 def check(args: Args) -> None:
     """Refuses flags that cannot work; nothing has been written yet."""
-    at_least = {
-        "learning_rate": 1e-9,
-        "clip_coef": 1e-9,
-        "max_grad_norm": 1e-9,
-        "gamma": 0,
-        "gae_lambda": 0,
-        "seed": 0,
-        "checkpoint_every": 0,
-        "eval_episodes": 0,
-        "num_envs": 1,
-        "num_steps": 1,
-        "num_minibatches": 1,
-        "update_epochs": 1,
-        "video_every": 1,
-    }
-    for name, bound in at_least.items():
-        if not getattr(args, name) >= bound:  # so that NaN is refused, too
-            refuse(f"--{name.replace('_', '-')} starts at {bound}")
-    for name in ("ent_coef", "vf_coef", "target_kl"):
-        value = getattr(args, name)
-        if value is not None and np.isnan(value):
-            refuse(f"--{name.replace('_', '-')} is not a number")
-    if args.target_kl is not None and args.target_kl <= 0:
-        refuse("--target-kl must be above 0")
-    if args.seed >= 2**31:  # others are made of it by addition, and some libraries have 32 bits
-        refuse("--seed must be below 2**31")
-    if max(args.gamma, args.gae_lambda) > 1:
-        refuse("--gamma and --gae-lambda must be at most 1")
+    at_least_0 = [
+        "checkpoint_every",
+        "clip_coef",
+        "eval_episodes",
+        "learning_rate",
+        "max_grad_norm",
+    ]
+    at_least_1 = ["num_envs", "num_minibatches", "num_steps", "update_epochs", "video_every"]
+    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds |= {name: (1, np.inf) for name in at_least_1}
+    bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
+    bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
+    for name, (low, high) in bounds.items():
+        if not low <= getattr(args, name) <= high:
+            refuse(f"--{name.replace('_', '-')} must be from {low} to {high}")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
     if args.norm_adv and args.batch_size == args.num_minibatches:
         refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
-        refuse(f"--total-timesteps is below one batch, {args.batch_size}")
-    if len(args.exp_name) > 100:
-        refuse("--exp-name has more than 100 characters, too many for the name of a folder")
-    flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
-    existing = Path(folder).absolute()
-    while not os.path.exists(existing):  # Path.exists fails in folders that one may not enter
-        existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
-    check_device(args)
+        refuse(f"--total-timesteps must be at least one batch, {args.batch_size}")
+    try:
+        setup_jax(args)
+    except (AssertionError, RuntimeError) as error:
+        refuse(f"--device {args.device}: {error}"[:300])
+    module = args.env_id.rpartition(":")[0]
     try:
         check_envs(args)
-    except gym.error.Error as error:  # among others, that there is no such environment
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
     except ModuleNotFoundError as error:
-        missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
-        advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
-        refuse(f"--env-id {args.env_id}: {missing}; {advice}")
-    except ImportError as error:
-        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if "gymnasium" not in raised_in.parts:  # a mistake in the user's own module
+        if error.name != module:  # another import than --env-id's
             raise
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
+        refuse(f"--env-id {args.env_id}: {error}")
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 
@@ -1150,68 +996,62 @@ def check(args: Args) -> None:
             refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
-def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, as in args.json, without those of RUN_FLAGS and MACHINE_FLAGS."""
-    as_in_json = json.loads(json.dumps(flags))
-    left_out = (*RUN_FLAGS, *MACHINE_FLAGS)
-    return {name: value for name, value in as_in_json.items() if name not in left_out}
+def run_to_resume(args: Args) -> str | None:
+    """For --resume auto: the last run of the same command by the same script, if there is one.
 
-
-def unfinished_run(args: Args) -> str | None:
-    """Folder of the last run that was started with these flags and is not finished, if any."""
-    wanted = what_is_learned(asdict(args))
+    Ends the program with exit code 0 if that run is finished.
+    """
+    auto = ("--resume", "auto", "--resume=auto")
+    command = [word for word in sys.argv[1:] if word not in auto]
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
-        try:
-            about = json.loads(file.read_text())
-            same = about["script"] == SCRIPT.name and what_is_learned(about["args"]) == wanted
-        except (ValueError, KeyError, TypeError):
-            continue  # cut off, or not of a run
-        names = os.listdir(file.parent)
-        if same and "checkpoint.pt" in names and "agent.pt" not in names:
-            return str(file.parent)
+        about = json.loads(file.read_text())
+        folder = file.parent
+        if about["script"] != SCRIPT.name:
+            continue
+        if [word for word in about["argv"] if word not in auto] != command:
+            continue
+        if (folder / SCRIPT.name).read_bytes() != SCRIPT.read_bytes():
+            print(f"{folder} is of another version of {SCRIPT.name}: a new run begins")
+            return None
+        if (folder / "agent.pt").exists():
+            print(f"{folder} is finished")
+            sys.exit(0)
+        if (folder / "checkpoint.pt").exists():
+            return str(folder)
+    print(f"no run of this command in {args.runs_dir} has a checkpoint: a new run begins")
     return None
 
 
-def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
-    """The run's own flags, and over them those of the command line and of the machine at hand."""
-    before = checkpoint["args"]
-    kept = {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
-    folder = args.resume  # which --resume auto has found
-    args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
-    if args.env_id != before.env_id:
-        refuse(f"--resume keeps the run's --env-id, {before.env_id}")
-    if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:
-        refuse("--resume keeps the run's --num-envs x --num-steps")
-    return args
+def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
+    """The flags that a run was trained with, overridden by those of the command line."""
+    resumed = tyro.cli(Args, args=words, default=trained)
+    resumed.resume = args.resume  # the folder that auto stands for
+    if resumed.env_id != trained.env_id:
+        refuse(f"--resume: the run's --env-id is {trained.env_id}")
+    if resumed.anneal_lr and resumed.total_timesteps > trained.total_timesteps:
+        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 once more")
+    return resumed
 
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    # Whole numbers may be written as 1e6, which int() refuses.
+    is_power = re.compile(r"\d+e\d+").fullmatch
+    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
+    if "--lr" in words:
+        refuse("--lr is called --learning-rate here")
+    args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}
-    if args.resume == "":  # say a shell's variable that is not set
-        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
-        args.resume = unfinished_run(args)
-        if not args.resume:
-            say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
+        args.resume = run_to_resume(args)
     if args.resume:
-        args.resume = os.path.expanduser(args.resume)
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
-        args = resumed(args, checkpoint)
+        args = resumed_args(args, words, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    if args.resume:
-        folder = Path(args.resume)
-    threading.excepthook = report_thread  # TensorBoard writes in a thread of its own
-    try:
-        return train(args, folder, checkpoint)
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
+    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
 
 
 if __name__ == "__main__":

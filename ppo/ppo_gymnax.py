@@ -1,7 +1,7 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
+# dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
+#     "numpy>=2", "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
 #     "flax>=0.12", "gymnax==1.0.1", "jax>=0.10", "optax>=0.2.8", "six>=1.16"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
@@ -15,18 +15,16 @@
     uv run ppo/ppo_gymnax.py                                      learns CartPole-v1; 500k steps
     uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --num-minibatches 8 \\
         --learning-rate 1e-3 --total-timesteps 10000000
+
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
 Details: core 1-13, aux 3
-Deviations: truncated episodes bootstrapped, same-step resets (docs/episode-ends.md).
+Deviations: truncated episodes bootstrapped
 """
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -57,7 +55,7 @@ class Args:
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
     norm_adv: bool = True  # normalize the advantages of each minibatch
     clip_coef: float = 0.2  # the policy's ratio is clipped to 1 ± this; usually 0.1 to 0.3
-    clip_vloss: bool = True  # clip the value function's update at clip_coef, too
+    clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
@@ -65,7 +63,7 @@ class Args:
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA where there is one
-    torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
+    torch_deterministic: bool = False  # deterministic, slow algorithms on CUDA; CleanRL's name
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
@@ -78,8 +76,16 @@ class Args:
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "ppo"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases user or team
-    batch_size = property(lambda self: self.num_envs * self.num_steps)
-    num_iterations = property(lambda self: self.total_timesteps // self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Steps in a rollout, of all environments."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_iterations(self) -> int:
+        """Rollouts, each followed by an update."""
+        return self.total_timesteps // self.batch_size
 
     @property
     def iterations_per_call(self) -> int:
@@ -88,51 +94,61 @@ class Args:
 
 
 class Gymnax:
-    """gymnax's environments, stepped inside compiled functions.
+    """gymnax's environments, stepped inside compiled functions; reports whole episodes.
 
-    What changes from step to step is passed in and out: where they are, and scores so far. The step
-    that ends an episode resets at once: it shows the first observation of the next episode, and
-    beside it the last one of this episode.
+    Their state is passed in and out: compiled functions must not change anything. The step that
+    ends an episode returns the first observation of the next one, and beside it the last one.
     """
 
     def __init__(self, args: Args, videos: Path):
-        gymnax = import_gymnax()
+        import gymnax  # here, because it starts JAX: setup_jax must come first
         from gymnax.environments.spaces import gymnax_space_to_gym_space
 
-        self.args = args
+        self.num_envs = args.num_envs
         self.videos = videos
         self.env, self.params = gymnax.make(args.env_id)
-        space_of = gymnax_space_to_gym_space
-        self.single_observation_space = space_of(self.env.observation_space(self.params))
-        self.single_action_space = space_of(self.env.action_space(self.params))
+        obs_space = self.env.observation_space(self.params)
+        self.single_observation_space = gymnax_space_to_gym_space(obs_space)
+        action_space = self.env.action_space(self.params)
+        self.single_action_space = gymnax_space_to_gym_space(action_space)
 
     def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
-        """First states, and observations, (num_envs, *shape)."""
-        num_envs = self.args.num_envs
+        """State, and observations, (num_envs, *shape)."""
+        keys = jax.random.split(key, self.num_envs)
         reset = jax.vmap(self.env.reset, in_axes=(0, None))
-        obs, env_state = reset(jax.random.split(key, num_envs), self.params)  # [core-1] vectorized
-        return {"env": env_state, "score": jnp.zeros(num_envs), "length": jnp.zeros(num_envs)}, obs
+        obs, env_state = reset(keys, self.params)  # [core-1] vectorized
+        zeros = jnp.zeros(self.num_envs)
+        return {"env_state": env_state, "score": zeros, "length": zeros}, obs
 
     def step(
         self, state: dict[str, Any], actions: Array, keys: Array
     ) -> tuple[dict[str, Any], Array, dict[str, Array]]:
-        """The state after the step, observations, (num_envs, *shape), and rows of what came of it.
+        """State after the step, observations, (num_envs, *shape), and what came of it by name.
 
-        keys: (num_envs,), for the environments' own random numbers. Rows: (num_envs,) each, but for
-        `next_obs`, (num_envs, *shape): what the step has led to, of the episode that it belongs to.
+        keys: one for each environment. What came of it: (num_envs,) each, and "final_obs",
+        (num_envs, *shape), the observation that the step led to, before any reset.
         """
         step = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))
-        answer = step(keys, state["env"], actions, self.params)
-        obs, env_state, rewards, terminated, truncated, info = answer
+        result = step(keys, state["env_state"], actions, self.params)
+        obs, env_state, rewards, terminated, truncated, info = result
         over = terminated | truncated
         score = state["score"] + rewards
         length = state["length"] + 1
-        rows = {"rewards": rewards.astype(float), "terminated": terminated, "truncated": truncated}
-        rows |= {"over": over, "score": score, "length": length}
-        rows["next_obs"] = info["final_observation"]  # while obs may be of the next episode
-        state = {"env": env_state, "score": jnp.where(over, 0, score)}
-        state["length"] = jnp.where(over, 0, length)
-        return state, obs, rows
+        outcome = {
+            "rewards": rewards.astype(jnp.float32),
+            "terminated": terminated,
+            "truncated": truncated,
+            "final_obs": info["final_observation"],
+            "over": over,
+            "score": score,
+            "length": length,
+        }
+        state = {
+            "env_state": env_state,
+            "score": jnp.where(over, 0, score),
+            "length": jnp.where(over, 0, length),
+        }
+        return state, obs, outcome
 
     def visualizer(self) -> Any:
         """gymnax's own; it has no image `im` if it does not know the environment."""
@@ -147,23 +163,19 @@ class Gymnax:
     def metadata(self) -> dict[str, list[str]]:
         return {"render_modes": ["rgb_array"] if hasattr(self.visualizer(), "im") else []}
 
-    def film(self, episodes: dict[int, list[Any]]) -> None:
-        """Writes films of episodes, given by number, each as gymnax's states."""
+    def film(self, env_states: list[Any], episode: int) -> None:
+        """Writes a film of an episode, given as gymnax's states."""
         visualizer = self.visualizer()
+        visualizer.state_seq = env_states
+        visualizer.ax.clear()
+        visualizer.init()  # draws what stays where it is, say the goal of a maze
         canvas = visualizer.fig.canvas
-        for episode, states in episodes.items():
-            visualizer.state_seq = states
-            visualizer.ax.clear()
-            visualizer.init()  # draws what stays where it is, say the goal of a maze
-            frames = []
-            for number in range(min(len(states), LONGEST_FILM)):
-                visualizer.update(number)
-                canvas.draw()
-                frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-            save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
-
-    def close(self) -> None:
-        pass
+        frames = []
+        for number in range(min(len(env_states), LONGEST_FILM)):
+            visualizer.update(number)
+            canvas.draw()
+            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+        save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
 
 
 def make_envs(args: Args, videos: Path) -> Gymnax:
@@ -171,28 +183,11 @@ def make_envs(args: Args, videos: Path) -> Gymnax:
     return Gymnax(args, videos)
 
 
-def check_envs(args: Args) -> None:
-    """Refuses an environment that is for another script, and flags that do not fit."""
-    known = import_gymnax().registered_envs
-    if args.env_id not in known:
-        near = get_close_matches(args.env_id, known, cutoff=0.0)
-        refuse(f"gymnax has no {args.env_id}; it has {', '.join(near)} and others")
-    try:
-        envs = make_envs(args, Path())
-    except OSError as error:  # MNISTBandit-bsuite
-        refuse(f"{args.env_id} downloads its data, and could not: {error}")
-    if isinstance(envs.single_action_space, gym.spaces.Box) and args.env_id not in gym.registry:
-        refuse(f"{args.env_id} has continuous actions, and no script plays those of gymnax")
-    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
-    for name in ("num_seeds", "log_every"):
-        if getattr(args, name) < 1:
-            refuse(f"--{name.replace('_', '-')} starts at 1")
-
-
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    orthogonal, constant = nnx.initializers.orthogonal(std), nnx.initializers.constant(bias_const)
+    """The layer, with orthogonal weights of that scale and constant biases."""
+    orthogonal = nnx.initializers.orthogonal(std)
     layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)  # [core-2] orthogonal initialization
-    layer.bias[...] = constant(rngs(), layer.bias.shape)
+    layer.bias[...] = jnp.full(layer.bias.shape, bias_const)
     return layer
 
 
@@ -200,8 +195,12 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
     return images.reshape(len(images), -1)
 
 
-def patches(images: Array) -> Array:  # (batch, h, w, channels) to (batch, h - 2, w - 2, 9 channels)
-    """All squares of 3 x 3 pixels. A linear layer of them is a convolution; CPUs have it faster."""
+def patches(images: Array) -> Array:
+    """All squares of 3 x 3 pixels: (batch, height - 2, width - 2, 9 * channels).
+
+    A linear layer of them is a convolution of 3 x 3. With nnx.Conv the script trained MinAtar's
+    Breakout nine times slower on a CPU.
+    """
     height, width = images.shape[1] - 2, images.shape[2] - 2
     squares = [images[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
     return jnp.concatenate(squares, axis=-1)
@@ -210,6 +209,7 @@ def patches(images: Array) -> Array:  # (batch, h, w, channels) to (batch, h - 2
 def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential:
     """Two hidden layers of 64 units; std scales the weights of the last one."""
     return nnx.Sequential(
+        flatten,
         layer_init(nnx.Linear(inputs, 64, rngs=rngs), rngs),
         nnx.tanh,
         layer_init(nnx.Linear(64, 64, rngs=rngs), rngs),
@@ -219,23 +219,20 @@ def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential
 
 
 class Agent(nnx.Module):
-    """Policy and value function. Both take x, the output of `features`.
-
-    An agent is never changed but replaced by another one, as JAX wants it.
-    """
+    """Policy and value function; x: what `features` returns."""
 
     def __init__(self, envs: Gymnax, rngs: nnx.Rngs):
         shape = envs.single_observation_space.shape
         num_actions = int(envs.single_action_space.n)
         if len(shape) == 3:  # images, as MinAtar's: its authors' network, shared
             height, width, channels = shape
-            pixels = (height - 2) * (width - 2)
+            linear = nnx.Linear((height - 2) * (width - 2) * 16, 128, rngs=rngs)
             self.network = nnx.Sequential(
                 patches,
                 layer_init(nnx.Linear(9 * channels, 16, rngs=rngs), rngs),
                 nnx.relu,
                 flatten,
-                layer_init(nnx.Linear(pixels * 16, 128, rngs=rngs), rngs),
+                layer_init(linear, rngs),
                 nnx.relu,
             )
             self.critic = layer_init(nnx.Linear(128, 1, rngs=rngs), rngs, std=1.0)
@@ -246,7 +243,8 @@ class Agent(nnx.Module):
             self.critic = mlp(size, 1, 1.0, rngs)  # [core-13] separate MLPs for policy and value
             self.actor = mlp(size, num_actions, 0.01, rngs)
 
-    def features(self, obs: Array) -> Array:  # (batch, *shape) to x, (batch, size)
+    def features(self, obs: Array) -> Array:
+        """(batch, size), for observations, (batch, *shape)."""
         return self.network(obs.astype(jnp.float32))
 
     def get_value(self, x: Array) -> Array:  # (batch,)
@@ -255,20 +253,18 @@ class Agent(nnx.Module):
     def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (batch,)
         """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
-        # Gumbel-max trick: the argmax of logits + Gumbel noise is a sample of softmax(logits).
-        gumbel = jax.random.gumbel(key, logits.shape)
-        return (logits if greedy else logits + gumbel).argmax(-1).astype(jnp.int32)
+        action = logits.argmax(-1) if greedy else jax.random.categorical(key, logits)
+        return action.astype(jnp.int32)
 
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
         """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
         logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (batch, number of actions)
-        chosen = jnp.arange(logprobs.shape[-1]) == action[:, None]
-        logprob = (logprobs * chosen).sum(-1)  # taken by index, its gradient on a GPU would be slow
+        chosen = jax.nn.one_hot(action, logprobs.shape[-1])
+        logprob = (logprobs * chosen).sum(-1)  # a gradient through indices is slow on GPUs
         entropy = -(jnp.exp(logprobs) * logprobs).sum(-1)
         return logprob, entropy, self.get_value(x)
 
 
-@partial(jax.jit, static_argnames="args")
 def compute_gae(
     rewards: Array,
     values: Array,
@@ -277,25 +273,22 @@ def compute_gae(
     truncated: Array,
     args: Args,
 ) -> tuple[Array, Array]:
-    """Advantages and returns, (num_steps, num_envs): equation 16 of arxiv.org/abs/1506.02438.
+    """Advantages and returns: equation 16 of arxiv.org/abs/1506.02438.
 
-    All are (num_steps, num_envs): what the environments answered at step t, and the values of the
-    observations before that step and after it. After an episode's end that is its last one.
+    All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
+    values, next_values: of the observations before and after step t.
     """
-    next_values = next_values * ~terminated  # [deviation] truncated episodes bootstrapped
-    deltas = rewards + args.gamma * next_values - values
-    goes_on = ~(terminated | truncated)
-    discounts = args.gamma * args.gae_lambda * goes_on
+    deltas = rewards + args.gamma * next_values * ~terminated - values
+    done = terminated | truncated
 
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, discount = row
-        lastgaelam = delta + discount * lastgaelam  # [core-5] generalized advantage estimation
-        return lastgaelam, lastgaelam  # handed on to the row before, and a row of the result
+        delta, done = row
+        lastgaelam = delta + args.gamma * args.gae_lambda * ~done * lastgaelam
+        return lastgaelam, lastgaelam  # for the row before, and as a row of the advantages
 
-    after_last = jnp.zeros_like(rewards[0])
-    # A loop over rows that is compiled once, not row by row.
-    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, discounts), reverse=True)
-    return advantages, advantages + values
+    last_row = jnp.zeros_like(rewards[0])
+    _, advantages = jax.lax.scan(gae_step, last_row, (deltas, done), reverse=True)
+    return advantages, advantages + values  # [core-5] generalized advantage estimation
 
 
 def ppo_loss(
@@ -304,43 +297,39 @@ def ppo_loss(
     """Loss of a minibatch and statistics: equations 7 and 9 of arxiv.org/abs/1707.06347.
 
     newlogprob, entropy, newvalue: (minibatch_size,), from the network that is being trained.
-    mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
+    mb: logprobs, values, advantages, returns: (minibatch_size,), from the rollout.
     """
-    count = mb["valid"].sum().clip(min=1)
-    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = jnp.exp(logratio)  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
-    if args.norm_adv:  # in each minibatch
-        centered = advantages - weight @ advantages
-        variance = (weight @ centered**2) * count / (count - 1).clip(min=1)  # unbiased
-        std = jnp.sqrt(variance)
-        advantages = centered / (std + 1e-8)  # [core-7] advantage normalization
+    if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
+        advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
-    gain = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
-    pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective
+    surrogate = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
+    pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
-    if args.clip_vloss:
+    if args.clip_vloss:  # [core-9] value function loss clipping
         v_change = (newvalue - mb["values"]).clip(-args.clip_coef, args.clip_coef)
-        v_clipped_error = (mb["values"] + v_change - mb["returns"]) ** 2
-        v_error = jnp.maximum(v_error, v_clipped_error)  # [core-9] value function loss clipping
-    v_loss = 0.5 * (weight @ v_error)
-    entropy_loss = weight @ entropy
+        v_error = jnp.maximum(v_error, (mb["values"] + v_change - mb["returns"]) ** 2)
+    v_loss = 0.5 * v_error.mean()
+    entropy_loss = entropy.mean()
     loss = pg_loss - args.ent_coef * entropy_loss + args.vf_coef * v_loss  # [core-10] overall loss
     stats = {  # [core-12] debug variables
         "losses/policy_loss": pg_loss,
         "losses/value_loss": v_loss,
         "losses/entropy": entropy_loss,
-        "losses/old_approx_kl": weight @ -logratio,
-        "losses/approx_kl": weight @ (ratio - 1 - logratio),  # joschu.net/blog/kl-approx.html
-        "losses/clipfrac": weight @ (jnp.abs(ratio - 1) > args.clip_coef),
+        "losses/old_approx_kl": -logratio.mean(),
+        "losses/approx_kl": (ratio - 1 - logratio).mean(),  # joschu.net/blog/kl-approx.html
+        "losses/clipfrac": (jnp.abs(ratio - 1) > args.clip_coef).mean(),
     }
     return loss, stats
 
 
-def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Agent, dict]:
+def compute_gradient(
+    agent: Agent, batch: dict[str, Array], mb_inds: Array, args: Args
+) -> tuple[Agent, dict[str, Array]]:
     """The clipped gradient of a minibatch, shaped like the agent, and statistics."""
-    mb = {name: rows[mb_inds] for name, rows in batch.items()}
+    mb = {name: x[mb_inds] for name, x in batch.items()}
 
     def loss_of(agent: Agent) -> tuple[Array, dict[str, Array]]:
         x = agent.features(mb["obs"])
@@ -348,638 +337,504 @@ def backward(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Age
         return ppo_loss(newlogprob, entropy, newvalue, mb, args)
 
     gradient, stats = jax.grad(loss_of, has_aux=True)(agent)
-    norm = optax.tree.norm(gradient)
-    scale = jnp.minimum(args.max_grad_norm / (norm + 1e-6), 1.0)
+    grad_norm = optax.tree.norm(gradient)
+    scale = jnp.minimum(args.max_grad_norm / (grad_norm + 1e-6), 1.0)
     gradient = jax.tree.map(lambda g: g * scale, gradient)  # [core-11] global gradient clipping
-    return gradient, {**stats, "losses/grad_norm": norm}
+    return gradient, {**stats, "losses/grad_norm": grad_norm}
 
 
-def act(
-    envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array, env_keys: Array
-) -> tuple[dict, Array, dict[str, Array]]:
-    """A step of all environments: their state, the next observations and what is to be stored.
-
-    key: one, for all actions. env_keys: (num_envs,), for the environments.
-    """
-    x = agent.features(obs)
-    action = agent.get_action(x, key)
-    state, next_obs, row = envs.step(state, action, env_keys)
-    return state, next_obs, {"obs": obs, "features": x, "actions": action, **row}
-
-
-@partial(jax.jit, static_argnames=("envs", "args"))
 def rollout(
     envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array, args: Args
 ) -> tuple[dict, Array, dict[str, Array]]:
-    """Acts for num_steps: the environments' state, the next observations, rows of what happened.
+    """Acts for num_steps: the environments' state, the next observations, the trajectory.
 
-    Row t of the rows, (num_steps, num_envs, ...), is what was seen and done at step t and what came
-    of it.
+    Row t of the trajectory, (num_steps, num_envs, ...), is what was seen and done at step t and
+    what came of it.
     """
 
-    def one_step(before: tuple[dict, Array], keys: tuple) -> tuple[tuple, dict[str, Array]]:
-        state, obs, row = act(envs, agent, *before, *keys)
-        return (state, obs), row
+    def one_step(carry: tuple[dict, Array], keys: Array) -> tuple[tuple, dict[str, Array]]:
+        state, obs = carry
+        x = agent.features(obs)
+        action = agent.get_action(x, keys[0])
+        state, next_obs, outcome = envs.step(state, action, keys[1:])
+        return (state, next_obs), {"obs": obs, "features": x, "actions": action, **outcome}
 
-    # All keys are made at once: in the loop each of these small pieces of work would take its time.
     keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
-    (state, obs), rows = jax.lax.scan(one_step, (state, obs), (keys[:, 0], keys[:, 1:]))
-    return state, obs, rows
-
-
-@jax.jit
-def get_logprobs_values(agent: Agent, rows: dict[str, Array]) -> tuple[Array, ...]:
-    """Of a rollout: log-probabilities, values before each step and after it, as rows."""
-    shape = rows["actions"].shape
-    rows = {name: x.reshape(-1, *x.shape[2:]) for name, x in rows.items()}
-    x = rows["features"]
-    logprobs, _, values = agent.get_logprob_entropy_value(x, rows["actions"])
-    next_values = agent.get_value(agent.features(rows["next_obs"]))
-    return logprobs.reshape(shape), values.reshape(shape), next_values.reshape(shape)
+    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), keys)
+    return state, obs, trajectory
 
 
 def gradient_step(
-    learner: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
+    train_state: dict, batch: dict, mb_inds: Array, learning_rate: Any, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The learner after a minibatch (the agent and Adam's moments), and statistics."""
-    gradient, stats = backward(learner["agent"], batch, mb_inds, args)
+    """The train_state (agent, opt_state) after a minibatch, and statistics."""
+    gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
     # The step that Adam would take with a learning rate of 1.
-    direction, moments = optimizer.update(gradient, learner["moments"])
-    agent = jax.tree.map(lambda p, d: p - learning_rate * d, learner["agent"], direction)
-    return {"agent": agent, "moments": moments}, stats
+    direction, opt_state = optimizer.update(gradient, train_state["opt_state"])
+    agent = jax.tree.map(lambda p, d: p - learning_rate * d, train_state["agent"], direction)
+    return {"agent": agent, "opt_state": opt_state}, stats
 
 
-def shuffle(key: Array, rows: int) -> Array:  # (rows,)
-    """The numbers below `rows` in random order; jax.random.permutation takes four times as long.
-
-    Random numbers whose last bits are the row's number are sorted: one array instead of pairs. Of
-    32 bits those that the number does not need are random. Rows that share them keep their order:
-    hardly any of 512 rows, 64 pairs of 8,192, all of a million, which is then less of a shuffle.
-    """
-    numbers = jnp.arange(rows, dtype=jnp.uint32)
-    last_bits = jnp.uint32(2 ** (rows - 1).bit_length() - 1)  # ones, as many as numbers need
-    random = jax.random.bits(key, (rows,)) & ~last_bits
-    return jnp.sort(random | numbers) & last_bits
-
-
-@partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="learner")
 def update_ppo(
-    learner: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
+    train_state: dict, batch: dict, key: Array, learning_rate: Any, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The learner after a few epochs of gradient steps on a rollout, and means of statistics."""
+    """The train_state after a few epochs of gradient steps on a rollout; means of statistics."""
 
-    def one_minibatch(learner: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
-        return gradient_step(learner, batch, mb_inds, learning_rate, optimizer, args)
+    def one_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
+        return gradient_step(train_state, batch, mb_inds, learning_rate, optimizer, args)
 
-    def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
-        learner, stopped = before
-        shuffled = shuffle(jax.random.fold_in(key, epoch), args.batch_size)
+    def one_epoch(carry: tuple[dict, Array], epoch_key: Array) -> tuple[tuple, tuple]:
+        train_state, stopped = carry
+        shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-        learned, stats = jax.lax.scan(one_minibatch, learner, minibatches)
-        counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
+        updated, stats = jax.lax.scan(one_minibatch, train_state, minibatches)
+        counts = ~stopped  # a scan cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, learned)
+            keep_if_stopped = partial(jnp.where, stopped)
+            updated = jax.tree.map(keep_if_stopped, train_state, updated)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
-        return (learned, stopped), (stats, counts)
+        return (updated, stopped), (stats, counts)
 
-    begin = (learner, jnp.array(False))
-    epochs = jnp.arange(args.update_epochs)
-    (learner, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
-    means = {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
-    return learner, means
+    epoch_keys = jax.random.split(key, args.update_epochs)
+    begin = (train_state, jnp.array(False))
+    (train_state, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epoch_keys)
+    return train_state, {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
 
 
-def one_iteration(
-    envs: Gymnax, now: dict[str, Any], iteration: Array, optimizer: Any, args: Args
+def train_step(
+    envs: Gymnax, runner_state: dict[str, Any], iteration: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `start` gave, one iteration later; and what is to be logged: statistics, episodes."""
-    learner = {"agent": now["agent"], "moments": now["moments"]}
-    remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
-    learning_rate = remaining * args.learning_rate  # [core-4] annealing
-    _, _, train_key = keys_of(now["seed"])
-    rollout_key, shuffle_key = jax.random.split(jax.random.fold_in(train_key, iteration))
+    """The runner_state of one seed after an iteration, and what is to be logged of it."""
+    key, rollout_key, update_key = jax.random.split(runner_state["key"], 3)
+    learning_rate = jnp.float32(args.learning_rate)
+    if args.anneal_lr:  # [core-4] learning rate annealing
+        learning_rate *= 1 - (iteration - 1) / args.num_iterations
 
-    # Rollout: act in the environments and store what happens.
-    state, obs, rows = rollout(envs, now["agent"], now["envs"], now["obs"], rollout_key, args)
+    # ------ rollout: act in the environments and store what happens ------
+    train_state = runner_state["train_state"]
+    state, obs, trajectory = rollout(
+        envs, train_state["agent"], runner_state["envs"], runner_state["obs"], rollout_key, args
+    )
 
-    # Advantages: how much better than expected was each action?
-    logprobs, values, next_values = get_logprobs_values(now["agent"], rows)
-    rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
-    advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
-    batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
-    batch |= {"values": values, "advantages": advantages, "returns": returns}
-    # The loss leaves reset steps out. Resets on the same step leave none: all rows are valid.
-    batch["valid"] = jnp.ones_like(rows["over"])
-    batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
+    # ------ advantages: how much better than predicted did things turn out? ------
+    # The weights are still those that acted, so these are the old policy's log-probabilities and
+    # values. One pass over the whole rollout is faster than one at each step.
+    agent = train_state["agent"]
+    flat = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in trajectory.items()}
+    logprobs, _, values = agent.get_logprob_entropy_value(flat["features"], flat["actions"])
+    # Of what each step led to, also where the next row is already of another episode.
+    final_x = agent.features(flat["final_obs"])
+    next_values = agent.get_value(final_x)  # [deviation] truncated episodes bootstrapped
+    rewards, terminated, truncated = [
+        trajectory[name] for name in ("rewards", "terminated", "truncated")
+    ]
+    shape = rewards.shape
+    advantages, returns = compute_gae(
+        rewards, values.reshape(shape), next_values.reshape(shape), terminated, truncated, args
+    )
+    batch = {
+        "obs": flat["obs"],
+        "actions": flat["actions"],
+        "logprobs": logprobs,
+        "values": values,
+        "advantages": advantages.ravel(),
+        "returns": returns.ravel(),
+    }
 
-    # Update: a few epochs of gradient steps on minibatches of the rollout.
-    learner, stats = update_ppo(learner, batch, shuffle_key, learning_rate, optimizer, args)
+    # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
+    train_state, stats = update_ppo(train_state, batch, update_key, learning_rate, optimizer, args)
 
+    # Advantages are returns - values.
     stats["losses/explained_variance"] = 1 - advantages.var() / (returns.var() + 1e-8)
-    stats["charts/learning_rate"] = jnp.asarray(learning_rate)
-    episodes = {name: rows[name] for name in ("over", "score", "length")}
-    logged = {"stats": stats, "episodes": episodes}
-    return {**now, **learner, "envs": state, "obs": obs}, logged
+    stats["charts/learning_rate"] = learning_rate
+    episodes = {name: trajectory[name] for name in ("over", "score", "length")}
+    runner_state = {"train_state": train_state, "envs": state, "obs": obs, "key": key}
+    return runner_state, {"stats": stats, "episodes": episodes}
 
 
-@partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="now")
-def iterate(
-    envs: Gymnax, now: dict[str, Any], iterations_done: int, optimizer: Any, args: Args
+@partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="runner_state")
+def train_steps(
+    envs: Gymnax, runner_state: dict[str, Any], iterations: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The next `iterations_per_call` iterations of every seed, and what is to be logged of them.
+    """The runner_state of all seeds after some iterations, and what is to be logged of them.
 
-    The latter has the shape (num_seeds, iterations_per_call, ...).
+    runner_state: (num_seeds, ...) everywhere. iterations: their numbers; those beyond the last one
+    change nothing. What is to be logged: (num_seeds, iterations, ...).
     """
 
-    def of_one_seed(now: dict) -> tuple[dict, dict]:
-        def step(now: dict, iteration: Array) -> tuple[dict, dict]:
-            after, logged = one_iteration(envs, now, iteration, optimizer, args)
-            # The last call may go beyond the last iteration: that is thrown away.
-            beyond = iteration > args.num_iterations
-            return jax.tree.map(partial(jnp.where, beyond), now, after), logged
+    def one_iteration(runner_state: dict, iteration: Array) -> tuple[dict, dict]:
+        after, logged = train_step(envs, runner_state, iteration, optimizer, args)
+        beyond = iteration > args.num_iterations
+        return jax.tree.map(partial(jnp.where, beyond), runner_state, after), logged
 
-        first = iterations_done + 1
-        return jax.lax.scan(step, now, first + jnp.arange(args.iterations_per_call))
+    def one_seed(runner_state: dict) -> tuple[dict, dict]:
+        return jax.lax.scan(one_iteration, runner_state, iterations)
 
-    if jax.default_backend() == "cpu":  # where products of stacks of matrices are slow
-        return jax.lax.map(of_one_seed, now)
-    return jax.vmap(of_one_seed)(now)
-
-
-def seeds_of(args: Args) -> Array:  # (num_seeds,)
-    return jnp.uint32(args.seed) + jnp.arange(args.num_seeds, dtype=jnp.uint32)
-
-
-def keys_of(seed: Array) -> Array:  # (3,)
-    """Of a training: the keys of its weights, of its first episodes and of its iterations.
-
-    split and fold_in make the same keys of a key, so that none is given to both of them.
-    """
-    return jax.random.split(jax.random.key(seed), 3)
+    if jax.default_backend() == "cpu":  # products of stacks of matrices are slow there
+        return jax.lax.map(one_seed, runner_state)
+    return jax.vmap(one_seed)(runner_state)
 
 
 def make_agents(envs: Gymnax, args: Args) -> Agent:
     """An agent for each seed, as one whose arrays have one more dimension: (num_seeds, ...)."""
-
-    def make_agent(seed: Array) -> Agent:
-        weights_key, _, _ = keys_of(seed)
-        return Agent(envs, nnx.Rngs(weights_key))
-
+    seeds = args.seed + jnp.arange(args.num_seeds)
     # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
-    return jax.lax.map(make_agent, seeds_of(args))
+    return jax.lax.map(lambda seed: Agent(envs, nnx.Rngs(jax.random.PRNGKey(seed))), seeds)
 
 
-def start(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
-    """What a training consists of and a checkpoint restores, (num_seeds, ...) everywhere."""
-    seeds = seeds_of(args)
+def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
+    """What a training starts from, (num_seeds, ...) everywhere."""
     agents = make_agents(envs, args)
-    moments = jax.vmap(optimizer.init)(agents)
-
-    def first_episodes(seed: Array) -> tuple[dict[str, Any], Array]:
-        _, env_key, _ = keys_of(seed)
-        return envs.reset(env_key)
-
-    state, obs = jax.vmap(first_episodes)(seeds)
-    now = {"seed": seeds, "agent": agents, "moments": moments, "envs": state, "obs": obs}
-    now["means"] = jnp.full((args.num_seeds, 2), jnp.nan)  # for log_seeds: no episode has ended yet
+    train_state = {"agent": agents, "opt_state": jax.vmap(optimizer.init)(agents)}
+    # Flax derives the keys of the weights from the seed's key by fold_in, split gives others.
+    seeds = args.seed + jnp.arange(args.num_seeds)
+    keys = jax.vmap(lambda seed: jax.random.split(jax.random.PRNGKey(seed)))(seeds)
+    state, obs = jax.vmap(envs.reset)(keys[:, 0])
+    runner_state = {"train_state": train_state, "envs": state, "obs": obs, "key": keys[:, 1]}
     # Some environments begin with weakly typed numbers, for which all would be compiled twice.
-    return jax.tree.map(lambda x: x.astype(x.dtype), now)
+    return jax.tree.map(lambda x: x.astype(x.dtype), runner_state)
 
 
-def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
-    """Plays `eval_episodes` whole episodes side by side, with the agent of each seed.
+def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
+    """Plays `eval_episodes` whole episodes with the agent of each seed, all side by side.
 
-    Returns results by name, (num_seeds * eval_episodes,) each.
+    Returns results by name, (num_seeds * eval_episodes,) each; NaN where a training has diverged.
     """
-    envs = make_envs(replace(args, num_envs=max(args.eval_episodes, 1)), videos)
-    keys = jax.vmap(jax.random.key)(seeds_of(args) + 1_000_000)
-    pairs = jax.vmap(jax.random.split)(keys)  # (num_seeds, 2)
-    env_keys, play_keys = pairs[:, 0], pairs[:, 1]
-    state, obs = jax.jit(jax.vmap(envs.reset))(env_keys)
+    envs = make_envs(replace(args, num_envs=args.eval_episodes), videos)
+    seeds = args.seed + jnp.arange(args.num_seeds)
+    keys = jax.vmap(jax.random.PRNGKey)(seeds + 1_000_000)
+    state, obs = jax.jit(jax.vmap(envs.reset))(keys)
 
     @jax.jit
     @partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
     def play(agent: Agent, state: dict, obs: Array, key: Array, step: int) -> tuple:
-        keys = jax.random.split(jax.random.fold_in(key, step), 1 + len(obs))
+        keys = jax.random.split(jax.random.fold_in(key, step), 1 + args.eval_episodes)
         action = agent.get_action(agent.features(obs), keys[0], greedy)
         return envs.step(state, action, keys[1:])
 
-    returns = np.zeros((args.num_seeds, args.eval_episodes))
+    # Each environment's first episode counts: no short one is counted more often.
+    returns = np.full((args.num_seeds, args.eval_episodes), np.nan)
     lengths = np.zeros((args.num_seeds, args.eval_episodes), int)  # 0 as long as it is not over
     step = 0
-    seen = []  # states of the environments, for films
+    env_states = []  # for films
     while not lengths.all():
         if args.capture_video:
-            seen.append(jax.device_get(state["env"]))
-        state, obs, row = play(agent, state, obs, play_keys, step)
+            env_states.append(jax.device_get(state["env_state"]))
+        state, obs, outcome = play(agent, state, obs, keys, step)
         step += 1
-        first = np.asarray(row["over"]) & (lengths == 0)
-        returns[first] = np.asarray(row["score"])[first]
+        first = np.asarray(outcome["over"]) & (lengths == 0)
+        returns[first] = np.asarray(outcome["score"])[first]
         lengths[first] = step
-    filmed = range(0, args.eval_episodes, args.video_every) if args.capture_video else ()
-    films = {}
-    for episode in filmed:
-        states = seen[: lengths[0, episode]]
-        films[episode] = [of_episode(each, episode) for each in states]
-    if films:
-        envs.film(films)
+    for episode in range(0, args.eval_episodes, args.video_every) if args.capture_video else ():
+        seen = env_states[: lengths[0, episode]]
+        envs.film([jax.tree.map(lambda x, i=episode: x[0, i], each) for each in seen], episode)
+    is_finite = [np.isfinite(x).reshape(args.num_seeds, -1).all(1) for x in jax.tree.leaves(agent)]
+    returns[~np.all(is_finite, axis=0)] = np.nan
     return {"episodic_return": returns.ravel()}
 
 
-def of_episode(states: Any, episode: int) -> Any:
-    """The first seed's state of an episode, out of (num_seeds, episodes, ...)."""
-    return jax.tree.map(lambda x: x[0, episode], states)
+def log_seeds(run: Any, episodes: dict[str, np.ndarray], step: int) -> None:
+    """Logs the mean return and length over seeds, and the lowest and the highest return.
 
-
-def one_seed(now: dict[str, Any], number: int) -> dict[str, Any]:
-    """Out of all seeds, (num_seeds, ...), one as if it alone had been trained: (1, ...)."""
-    return jax.tree.map(lambda x: x[number : number + 1], now)
-
-
-def log_seeds(run: Any, before: Array, episodes: dict[str, np.ndarray], step: int) -> Array:
-    """Logs the mean over seeds, the lowest and the highest; returns the mean of each, as `before`.
-
-    before: (num_seeds, 2), return and length, means of the last call in which an episode of that
-    seed has ended. In a call without one they count again: all points are of the same seeds.
-    episodes: over, score, length: (num_seeds, ...) each, of this call.
+    episodes: "over", "score", "length", (num_seeds, ...) each. A seed counts in which some ended.
     """
-    means = np.array(before)
     of_seeds = zip(episodes["over"], episodes["score"], episodes["length"], strict=True)
-    for number, (over, score, length) in enumerate(of_seeds):
-        if over.any():
-            means[number] = score[over].mean(), length[over].mean()
-    known = means[~np.isnan(means).any(1)]
-    run.recent = known.tolist()  # the terminal shows their mean
-    new_returns = episodes["score"][episodes["over"]]
-    if len(new_returns) and not np.isnan(means).any():
-        returns, lengths = means.T
+    means = [
+        (score[over].mean(), length[over].mean()) for over, score, length in of_seeds if over.any()
+    ]
+    run.recent = means or run.recent
+    if means:
+        returns, lengths = np.transpose(means)
         point = {
             "charts/episodic_return": returns.mean(),
             "charts/episodic_length": lengths.mean(),
             "charts/episodic_return_min": returns.min(),
             "charts/episodic_return_max": returns.max(),
-            "charts/episodes": len(new_returns),
+            "charts/episodes": episodes["over"].sum(),
         }
         run.write(point, step)
-        run.write_histogram("charts/episodic_returns", new_returns, step)
-    return jnp.array(means)
-
-
-def check_seeds(args: Args, stats: dict[str, np.ndarray], step: int) -> None:
-    """Ends the program if trainings have diverged, and names them. stats: (num_seeds, ...) each."""
-    finite = [np.isfinite(x.reshape(args.num_seeds, -1)).all(1) for x in stats.values()]
-    seeds = np.asarray(seeds_of(args))
-    diverged = seeds[~np.all(finite, axis=0)]
-    if len(diverged) in (0, args.num_seeds):
-        return  # all of them: `Run.log` says so
-    others = [f"--seed {seed}" for seed in seeds if seed not in diverged]
-    names = ", ".join(map(str, diverged))
-    refuse(
-        f"seed {names} diverged by step {step}; the others train without it: {', '.join(others)},"
-        " each with --num-seeds 1",
-        exit_code=1,
-    )
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
     # ------ setup ------
     setup_jax(args)
-    envs = make_envs(args, video_folder(run_dir))
-    optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
-    # What runs once is not worth optimizing, which takes as long again.
-    once = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-    now = once(partial(start, envs, optimizer, args))()
-    if checkpoint:
-        for name in ("num_envs", "num_seeds", "seed"):
-            if getattr(args, name) != getattr(checkpoint["args"], name):
-                refuse(f"--resume keeps the run's --{name.replace('_', '-')}")
-        now = {name: with_arrays(now[name], checkpoint[name]) for name in now}
-    iteration = checkpoint.get("iteration", 0)
     global_step = checkpoint.get("global_step", 0)
+    envs = make_envs(args, run_dir / "videos")
+    optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
+    runner_state = jax.jit(partial(make_runner_state, envs, optimizer, args))()
+    if checkpoint:
+        runner_state = restored(runner_state, checkpoint)
     run = Run(args, run_dir, checkpoint)
-    for file in run_dir.glob("agent-seed*.pt"):  # of the end that this run had before
-        file.unlink()
-    save_if_due(run, now, iteration, global_step)
 
-    while iteration < args.num_iterations:
-        # ------ rollout, advantages, update: `iterations_per_call` times ------
-        now, logged = iterate(envs, now, iteration, optimizer, args)
-        count = min(args.iterations_per_call, args.num_iterations - iteration)
-        iteration += count
+    # ------ training ------
+    for first in range(
+        global_step // args.batch_size + 1, args.num_iterations + 1, args.iterations_per_call
+    ):
+        iterations = first + jnp.arange(args.iterations_per_call)
+        runner_state, logged = train_steps(envs, runner_state, iterations, optimizer, args)
+        count = min(args.iterations_per_call, args.num_iterations + 1 - first)
         global_step += count * args.batch_size
 
         # ------ log ------
-        logged = jax.device_get(logged)
-        stats = {name: x[:, :count] for name, x in logged["stats"].items()}
-        episodes = {name: x[:, :count] for name, x in logged["episodes"].items()}
+        logged = jax.tree.map(lambda x, count=count: x[:, :count], jax.device_get(logged))
+        stats = logged["stats"]
         learning_rate = float(stats.pop("charts/learning_rate")[0, -1])
-        explained_variance = float(stats.pop("losses/explained_variance").mean())
-        check_seeds(args, stats, global_step)
-        means = {name: x.mean() for name, x in stats.items()}
+        # Of the seeds that have not diverged; if all have, the mean is NaN.
+        stats = {name: x.mean(1) for name, x in stats.items()}  # (num_seeds,)
+        means = {name: x[np.isfinite(x)].mean() for name, x in stats.items()}
+        explained_variance = float(means.pop("losses/explained_variance"))
         if args.num_seeds == 1:
-            rows = {name: x.reshape(-1, args.num_envs) for name, x in episodes.items()}
-            run.log_episodes(rows, global_step)
+            episodes = {
+                name: x.reshape(-1, args.num_envs) for name, x in logged["episodes"].items()
+            }
+            run.log_episodes(episodes, global_step)
         else:
-            now["means"] = log_seeds(run, now["means"], episodes, global_step)
+            log_seeds(run, logged["episodes"], global_step)
         run.log(means, explained_variance, learning_rate, global_step)
-        save_if_due(run, now, iteration, global_step)
-        if run.exit_code:  # Ctrl-C or SIGTERM
+        run.save(runner_state, first + count - 1)
+        if run.stopped():  # Ctrl-C or SIGTERM
             break
-    if not run.exit_code:
-        videos = run.start_evaluation()
-        if args.num_seeds > 1:
-            for number in range(args.num_seeds):  # as if it had been trained alone
-                seed = int(now["seed"][number])
-                name = f"agent-seed{seed}.pt"
-                flags = {"seed": seed, "num_seeds": 1}
-                save(run, one_seed(now, number), iteration, global_step, name, **flags)
-        run.finish(evaluate(now["agent"], args, videos) if args.eval_episodes else {})
+    if not run.stopped():
+        agent = runner_state["train_state"]["agent"]
+        run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
 
 
-# ------ a quick start: saves a second and changes nothing else ------
-class Later(ModuleType):
-    """Stands for a module until something of it is used, and imports it then."""
+def check_envs(args: Args) -> None:
+    """Refuses an environment that is for another script, and flags that do not fit."""
+    from gymnax import registered_envs
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
-
-
-def import_gymnax() -> ModuleType:
-    """gymnax, which starts JAX: not before setup_jax.
-
-    It imports packages for its pictures, which take six times as long as the rest of it. While it
-    is being imported, empty modules stand in their place; they wait for a film.
-    """
-    for_pictures = {"matplotlib.pyplot", "seaborn"} - sys.modules.keys()
-    sys.modules.update({name: Later(name) for name in for_pictures})
-    gymnax = import_module("gymnax")
-    for name in for_pictures:  # whoever else imports them gets the real ones
-        del sys.modules[name]
-    return gymnax
+    if args.env_id not in registered_envs:
+        refuse(f"gymnax has no {args.env_id}; it has {', '.join(registered_envs)}")
+    try:
+        envs = make_envs(args, Path())
+    except OSError as error:  # MNISTBandit-bsuite
+        refuse(f"{args.env_id} downloads its data, and could not: {error}")
+    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    if min(args.num_seeds, args.log_every) < 1:
+        refuse("--num-seeds and --log-every must be at least 1")
 
 
 # ====== plumbing: the same lines in every script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
-import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
-import threading
 import time
-import traceback
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
 from typing import NoReturn
 
-import flax
 import tyro
+from filelock import FileLock, Timeout
 from flax import serialization
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer import event_file_writer
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
-SCRIPT_FOR = {  # by space of actions
-    "Discrete": "ppo.py",
+SCRIPT_FOR = {  # by type of the action space
     "Box": "ppo_continuous_action.py",
+    "Discrete": "ppo.py",
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
-# Modules whose version may matter to a score, and their packages; args.json has those in use.
-SIMULATORS = {
-    "ale_py": "ale-py",
-    "envpool": "envpool",
-    "gymnax": "gymnax",
-    "mujoco": "mujoco",
-    "mujoco.mjx": "mujoco-mjx",
-    "mujoco_playground": "playground",
-    "pettingzoo": "pettingzoo",
-    "procgen": "procgen-mirror",
-}
-# Flags about the machine; a resumed run does not keep them, it may go on on another one.
-MACHINE_FLAGS = ("cuda", "device", "env_threads")
-# Flags about what is kept of a run; they change nothing in what is learned.
-RUN_FLAGS = (
-    "runs_dir",
-    "resume",
-    "checkpoint_every",
-    "log_every",
-    "eval_episodes",
-    "capture_video",
-    "video_every",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-)
-# Error numbers: no space on the device, and, on Unix, a quota that is used up.
-DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-LONGEST_FILM = 5_000  # frames; all of a film are in memory until it is written
-MOST_POINTS = 50  # that one `log` writes of episodes; where more have ended, some share a point
-PROGRESS_LINE = "{percentage:3.0f}%  {n_fmt} steps  {rate_fmt}  {remaining} left{postfix}"
-
-
-class ProgressLines(tqdm):
-    """Progress as plain lines, for pipes and log files."""
-
-    @staticmethod
-    def status_printer(file: Any) -> Any:
-        """Returns the function that shows the progress."""
-        return say
+LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
+MOST_POINTS = 50  # that a `log` writes of episodes; where more have ended, several share a point
 
 
 class Run:
-    """Metrics and progress of a run, in its folder, on the terminal and in Weights & Biases.
+    """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: other than 0 if Ctrl-C or SIGTERM had come when `log` was called last.
+    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
         self.args = args
         self.folder = folder
-        self.exit_code = 0
-        self.signal_exit_code = 0  # of the signal that came, if any
-        self.evaluating = False
         self.step = checkpoint.get("global_step", 0)  # as of the last `log`
-        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
-        self.episodes: list[tuple[int, float, float]] = []  # new: step, return, length
-        self.saved_iteration = checkpoint.get("iteration", -1)  # of the last checkpoint
         self.total_steps = args.num_iterations * args.batch_size
+        self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
+        self.episodes: list[tuple[int, float, int]] = []  # new: step, return, length
+        self.saved_iteration = self.step // args.batch_size  # of the last checkpoint
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.steps_per_second = 0.0
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self.on_signal)
-        if not checkpoint:
-            describe_run(args, folder)
-        lock(folder)
-        if checkpoint:  # flags, the script, versions and the machine may be others now
-            warn_if_edited(folder)
-            describe_run(args, folder / f"resumed_at_{self.step}")
+        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.signal_exit_code = 0  # of the signal that has come, if any
+        self.exit_code = 0  # the same, once `save` has seen it
+        self.all_saved = self.step >= self.total_steps  # training is over, and saved
+        signal.signal(signal.SIGINT, self.on_signal)
+        signal.signal(signal.SIGTERM, self.on_signal)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(folder / ".lock")  # held until the process ends
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            refuse(f"{folder}: another process is writing this run")
+        describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        say(f"run folder: {folder}")
-        if self.step >= self.total_steps:
-            say(f"all {self.step:,} steps are done; a larger --total-timesteps goes on")
+        print(f"run folder: {folder}")
+        print(f"{args.num_envs} environments, device {setup_jax(args).device_kind}", flush=True)
         if args.track:
             start_wandb(args, folder)
-        self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
+        self.writer: Any = EventFileWriter(str(folder))
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
-        self.write_flags()
-        self.films = set(folder.glob("videos/*/*.mp4"))  # already there
-        on_terminal = sys.stdout.isatty()
-        self.progress = (tqdm if on_terminal else ProgressLines)(
+        rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
+        table = "\n".join(["| flag | value |", "|---|---|", *rows])
+        self.add_event(self.step, summary=text_pb("hyperparameters/text_summary", table))
+        self.uploaded = set(folder.glob("videos/*/*.mp4"))
+        self.progress = tqdm(
             total=self.total_steps,
             initial=self.step,
             unit=" steps",
             unit_scale=True,
-            file=sys.stdout,
             dynamic_ncols=True,
-            mininterval=0.2 if on_terminal else 10,
-            bar_format=None if on_terminal else PROGRESS_LINE,
+            file=sys.stdout,
+            disable=not sys.stdout.isatty(),
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
         """Lets the iteration end; the same signal once more has its usual effect, at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signum, signal.SIG_DFL)
-        if self.evaluating:  # everything is saved
+        if self.all_saved:
             sys.exit(self.signal_exit_code)
-        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee`, too, in `2>&1 | tee log`
-            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
-    def write_flags(self) -> None:
-        """Writes the flags as a table, which TensorBoard shows under Text."""
-        rows = [f"| {name} | {value} |" for name, value in asdict(self.args).items()]
-        table = "\n".join(["| flag | value |", "|---|---|", *rows])
-        self.add_event(self.step, summary=text_pb("hyperparameters/text_summary", table))
+    def add_event(self, step: int, **content: Any) -> None:
+        """Hands an event to TensorBoard's writer."""
+        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event."""
         values = [Summary.Value(tag=name, simple_value=x) for name, x in metrics.items()]
         self.add_event(step, summary=Summary(value=values))
 
-    def write_histogram(self, name: str, x: Any, step: int) -> None:
-        """Writes how the values of x, (n,), are distributed."""
-        # Thirty bins, with a margin: NumPy finds none where values differ by rounding alone.
-        margin = 1e-6 * (1 + np.abs(x).max())
-        bins = np.linspace(x.min() - margin, x.max() + margin, 31)
-        counts, limits = np.histogram(x, bins)
-        histogram = HistogramProto(
-            min=x.min(),
-            max=x.max(),
-            num=len(x),
-            sum=x.sum(),
-            sum_squares=x @ x,
-            bucket_limit=limits,
-            bucket=[0, *counts],  # limits[0] is the end of what is below it
-        )
-        self.add_event(step, summary=Summary(value=[Summary.Value(tag=name, histo=histogram)]))
+    def log_episodes(self, transitions: dict[str, Any], step: int) -> None:
+        """Collects the episodes that ended in a rollout, whose last step is `step`.
 
-    def add_event(self, step: int, **content: Any) -> None:
-        """Hands an event to TensorBoard's writer."""
-        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
-
-    def log_episodes(self, rows: dict[str, Array], step: int) -> None:
-        """Collects the episodes that ended in a rollout, whose last step is `step`."""
-        over = np.asarray(rows["over"])  # (num_steps, num_envs), as those below
-        returns = np.asarray(rows["score"])[over]
-        lengths = np.asarray(rows["length"])[over]
+        transitions: "over", whether a game has ended, "score" and "length" of the games that have:
+        (num_steps, num_envs) each.
+        """
+        over = np.asarray(transitions["over"])
+        returns = np.asarray(transitions["score"])[over]
+        lengths = np.asarray(transitions["length"])[over]
         t, _ = np.nonzero(over)
         ends = step - over.size + (t + 1) * over.shape[1]
         self.episodes += zip(ends.tolist(), returns.tolist(), lengths.tolist(), strict=True)
 
     def log(
-        self, stats: dict[str, Array], explained_variance: float, learning_rate: float, step: int
+        self, stats: dict[str, Any], explained_variance: float, learning_rate: float, step: int
     ) -> None:
-        """Writes the means of an iteration's statistics and the episodes that ended in it.
+        """Writes an iteration's statistics and the episodes that ended in it.
 
-        Ends the program with exit code 1 if a mean is not finite; the last checkpoint stays.
+        Ends the program with exit code 1 if a statistic is not finite; the last checkpoint stays.
         """
-        self.exit_code = self.signal_exit_code
         self.step = step
-        metrics = {name: float(mean) for name, mean in jax.device_get(stats).items()}
-        if not np.isfinite(list(metrics.values())).all():
-            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+        metrics = {name: float(mean) for name, mean in stats.items()}
+        diverged = not np.isfinite(list(metrics.values())).all()
         metrics["losses/explained_variance"] = explained_variance
         metrics["charts/learning_rate"] = learning_rate
-        now = time.perf_counter()
-        if self.first_log is None:
-            self.first_log = (now, step)  # the first iteration, which may compile, is left out
-        else:
-            first_time, first_step = self.first_log
-            self.steps_per_second = (step - first_step) / (now - first_time)
-            metrics["charts/SPS"] = self.steps_per_second
         if self.episodes:  # two metrics that CleanRL's scripts in JAX have
             _, mean_return, mean_length = np.mean(self.episodes, axis=0).tolist()
             metrics["charts/avg_episodic_return"] = mean_return
             metrics["charts/avg_episodic_length"] = mean_length
-        self.write_episodes(step)
+        self.write_episodes()
+        self.show_progress(metrics)
         self.write(metrics, step)
-        if self.recent:
-            recent_return, recent_length = np.mean(self.recent, axis=0)
-            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
-            self.progress.set_postfix_str(recent, refresh=False)
-        if not self.signal_exit_code:  # else the reader may be gone, and nothing is saved yet
-            self.progress.update(step - self.progress.n)
+        if diverged:
+            self.writer.close()
+            refuse(f"diverged at step {step}: {metrics}", exit_code=1)
+
+    def write_episodes(self) -> None:
+        """Writes the new episodes, each at the step that it ended in, and uploads new films.
+
+        Where they are many, a point is the mean of some that ended one after another.
+        """
+        episodes = np.array(self.episodes).reshape(-1, 3)
+        parts = min(len(episodes), MOST_POINTS)
+        for part in np.array_split(episodes, parts) if parts else []:
+            _, mean_return, mean_length = part.mean(0).tolist()
+            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
+            self.write(point | {"charts/episodes": len(part)}, int(part[-1, 0]))
+        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
+        self.episodes = []
         if self.args.track:
             self.upload_films()
 
-    def write_episodes(self, step: int) -> None:
-        """Writes the new episodes, each at the step that it ended in; the means of neighbors, if
-        they are many.
-        """
-        if not self.episodes:
-            return
-        episodes = np.array(self.episodes)  # (number, 3)
-        for part in np.array_split(episodes, min(len(episodes), MOST_POINTS)):
-            end = int(part[-1, 0])
-            _, mean_return, mean_length = part.mean(0).tolist()
-            point = {"charts/episodic_return": mean_return, "charts/episodic_length": mean_length}
-            self.write(point | {"charts/episodes": len(part)}, end)
-        self.write_histogram("charts/episodic_returns", episodes[:, 1], step)
-        self.recent = (self.recent + episodes[:, 1:].tolist())[-100:]
-        self.episodes = []
+    def show_progress(self, metrics: dict[str, float]) -> None:
+        """Adds the speed to the metrics; shows it with the mean return of recent episodes."""
+        now = time.perf_counter()
+        if self.first_log is None:
+            self.first_log = (now, self.step)  # the first iteration, which may compile, is left out
+        else:
+            first_time, first_step = self.first_log
+            metrics["charts/SPS"] = (self.step - first_step) / (now - first_time)
+        recent = ""
+        if self.recent:
+            recent_return, recent_length = np.mean(self.recent, axis=0)
+            recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
+        self.progress.set_postfix_str(recent, refresh=False)
+        self.progress.update(self.step - self.progress.n)
+        over = self.step == self.total_steps
+        if self.progress.disable and (over or now - self.last_line >= 10):
+            self.last_line = now
+            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
+            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
         import wandb
 
         films = set(self.folder.glob("videos/*/*.mp4"))
-        for film in films - self.films:
+        for film in sorted(films - self.uploaded):
             wandb.log({"videos": wandb.Video(str(film), format="mp4")})
-        self.films = films
+        self.uploaded = films
 
-    def start_evaluation(self) -> Path:
-        """Says what comes; from here on a signal ends the program at once.
+    def save(self, train_state: dict[str, Any], iteration: int) -> None:
+        """Saves a checkpoint every so many iterations, at the end, and before a stop."""
+        self.exit_code = self.signal_exit_code
+        last = iteration == self.args.num_iterations
+        every = self.args.checkpoint_every or self.args.num_iterations
+        if not (last or self.exit_code or iteration - self.saved_iteration >= every):
+            return
+        self.saved_iteration = iteration
+        state = {
+            "script": SCRIPT.name,
+            "args": asdict(self.args),
+            "train_state": {
+                name: named(part) for name, part in jax.device_get(train_state).items()
+            },
+            "global_step": self.step,
+            "recent": self.recent,
+        }
+        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        aside = self.folder / "checkpoint.tmp"
+        aside.write_bytes(serialization.msgpack_serialize(state))
+        self.writer.flush()
+        os.replace(aside, self.folder / "checkpoint.pt")
+        self.all_saved = last
+        if self.exit_code:
+            print(f"saved; --resume {self.folder} goes on", flush=True)
 
-        Returns a folder for the evaluation's films.
-        """
-        self.evaluating = True
-        if self.signal_exit_code:  # it came after the last `log`
-            sys.exit(self.signal_exit_code)
+    def stopped(self) -> bool:
+        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
+        return self.exit_code != 0
+
+    def finish(self, results: dict[str, np.ndarray]) -> None:
+        """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
         self.progress.close()
-        speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
-        say(f"{self.step:,} steps{speed}")
-        if self.args.eval_episodes:
-            say(f"evaluation (--eval-episodes {self.args.eval_episodes}) ...")
-            if not self.recent:
-                say("no episode ended in training; if none ever ends, Ctrl-C: all is saved")
-        return video_folder(self.folder, "evaluation-")
-
-    def finish(self, results: dict[str, Any]) -> None:
-        """Writes the evaluation, (episodes,) results by name, and marks the run as finished."""
         for name, x in results.items():
             if len(x):
                 self.write({f"eval/{name}": x.mean()}, self.step)
-                shown = name.removeprefix("episodic_")
-                say(f"evaluation: {shown} {x.mean():.1f} ± {x.std():.1f}")
+                print(f"evaluation: {name} {x.mean():.1f} ± {x.std():.1f} over {len(x)} episodes")
         if self.args.track:
             self.upload_films()
         self.writer.close()
@@ -989,61 +844,22 @@ class Run:
         os.replace(aside, self.folder / "agent.pt")
 
 
-def say(line: str) -> None:
-    """Prints a line; ends the program if nobody reads on, as in `python ppo.py | head -1`."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        # The interpreter prints what is left when it ends: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + 13)  # 13: SIGPIPE
-
-
-def lock(folder: Path) -> None:
-    """Keeps a run folder for this process until it ends; refuses one that another process has."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder / "args.json", os.O_RDWR)  # stays open, and with it the lock
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        refuse(f"{folder}: another process is writing this run")
-    except (ImportError, OSError):  # Windows, or a file system without locks
-        pass
-
-
-def version_of(package: str) -> str:
-    """Version of an installed package; a question mark where it came from elsewhere."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "?"
-
-
 def describe_run(args: Args, folder: Path) -> None:
     """Writes what is needed to do the run again: the script, flags, versions, hardware."""
     device = setup_jax(args)
-    simulators = [name for name in SIMULATORS if name in sys.modules]
-    modules = [gym, np, jax, flax, optax]
-    versions = {module.__name__: module.__version__ for module in modules}
-    versions |= {name: version_of(SIMULATORS[name]) for name in simulators}
+    versions = {package.name: package.version for package in metadata.distributions()}
     about = {
         "script": SCRIPT.name,
         "argv": sys.argv[1:],
         "args": asdict(args),
-        "versions": versions | {"python": sys.version},
+        "versions": {"python": sys.version, **versions},
         "hardware": f"{os.cpu_count()} CPUs, {device.device_kind}",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(SCRIPT, folder / SCRIPT.name)  # not its mode: it may be read-only
-    (folder / "args.json").write_text(json.dumps(about, indent=1))
-
-
-def warn_if_edited(folder: Path) -> None:
-    """Says so if the run that is resumed was begun by another version of the script."""
-    copy = folder / SCRIPT.name
-    if copy.exists() and copy.read_bytes() != SCRIPT.read_bytes():
-        print(f"{SCRIPT.name}: another version began this run, {copy}", file=sys.stderr)
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)
+    aside = folder / "args.tmp"
+    aside.write_text(json.dumps(about, indent=1))
+    os.replace(aside, folder / "args.json")
 
 
 def start_wandb(args: Args, folder: Path) -> None:
@@ -1061,55 +877,12 @@ def start_wandb(args: Args, folder: Path) -> None:
         sync_tensorboard=True,
         resume="allow",
     )
-    for name in ("args.json", Path(__file__).name):  # flags, versions, hardware; the script
+    for name in ("args.json", SCRIPT.name):
         wandb.save(folder / name, base_path=folder, policy="now")
 
 
-def save_if_due(run: Run, learner: dict[str, Any], iteration: int, step: int) -> bool:
-    """Saves a checkpoint at the start, every so many iterations, at the end, and before a stop.
-
-    Returns whether it did.
-    """
-    last = run.args.num_iterations
-    every = run.args.checkpoint_every or last
-    passed = iteration // every > run.saved_iteration // every  # a multiple, perhaps by some more
-    if not (passed or iteration == last or run.exit_code):
-        return False
-    save(run, learner, iteration, step)
-    run.saved_iteration = iteration
-    if run.exit_code:
-        say(f"saved; --resume {run.folder} goes on")
-    return True
-
-
-def save(
-    run: Run,
-    learner: dict[str, Any],
-    iteration: int,
-    step: int,
-    name: str = "checkpoint.pt",
-    **flags: Any,
-) -> None:
-    """Writes a checkpoint into the run's folder; `flags` are those in which it is not the run's."""
-    state = {
-        "script": SCRIPT.name,
-        "args": asdict(run.args) | flags,
-        **{part: named(tree) for part, tree in jax.device_get(learner).items()},
-        "iteration": iteration,
-        "global_step": step,
-        "recent": run.recent,
-    }
-    # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
-    aside = run.folder / "checkpoint.tmp"
-    aside.write_bytes(serialization.msgpack_serialize(state))
-    run.writer.flush()
-    os.replace(aside, run.folder / name)
-
-
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What save_if_due wrote; ends the program if it is something else. Executes nothing of it."""
-    if not file.is_file():
-        refuse(f"there is no {file}; what can be resumed is a run folder")
+    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         state["args"] = Args(**state["args"])
@@ -1129,30 +902,32 @@ def named(tree: Any) -> dict[str, Any]:
 
 def with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
     """The tree with these arrays in place of its own; ValueError if they do not fit."""
-    wanted = {name: array.shape for name, array in named(tree).items()}
+    wanted = {name: leaf.shape for name, leaf in named(tree).items()}
     if wanted != {name: array.shape for name, array in arrays.items()}:
-        raise ValueError("the arrays are those of another network")
+        raise ValueError("the arrays of the checkpoint have other names or shapes")
     leaves = [jnp.array(arrays[name]) for name in wanted]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
+def restored(train_state: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The train_state with the arrays of a checkpoint."""
+    saved = checkpoint["train_state"]
+    return {name: with_arrays(part, saved[name]) for name, part in train_state.items()}
+
+
 def setup_jax(args: Args) -> jax.Device:
-    """Sets determinism and the default device: the one that is meant by --device and --cuda."""
-    flag = "--xla_gpu_exclude_nondeterministic_ops=true"  # which leaves autotuning on
+    """Sets determinism and the device that is meant by --device and --cuda; returns the device."""
+    flag = "--xla_gpu_exclude_nondeterministic_ops=true"
     if args.torch_deterministic and flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
-    if args.device == "cpu" or (args.device == "auto" and not args.cuda):
+    kind, _, number = args.device.partition(":")
+    if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    auto = "cuda" if args.cuda and jax.default_backend() == "gpu" else "cpu"
-    kind, _, number = (auto if args.device == "auto" else args.device).partition(":")
-    device = jax.devices(kind)[int(number or 0)]
+    if number:  # the only one that JAX sees: some libraries always take the first
+        jax.config.update("jax_cuda_visible_devices", number)
+    device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
     return device
-
-
-def video_folder(run_dir: Path, kind: str = "") -> Path:
-    """A new one each time, whose name begins with `kind`: a resumed run keeps its films."""
-    return run_dir / "videos" / time.strftime(f"{kind}%Y%m%d-%H%M%S")
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -1161,91 +936,56 @@ def refuse(message: str, exit_code: int = 2) -> NoReturn:
     sys.exit(exit_code)
 
 
-def report_thread(failure: Any) -> None:
-    """Prints what ended a thread, but for a full disk: main gets that error, too, and tells it."""
-    if getattr(failure.exc_value, "errno", None) not in DISK_FULL:
-        threading.__excepthook__(failure)
-
-
 def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> None:
     """Refuses environments with spaces of other types, and names the script that is for them."""
     action_space = envs.single_action_space
     obs_space = envs.single_observation_space
     if not isinstance(action_space, actions):
-        script = SCRIPT_FOR.get(type(action_space).__name__, "docs/index.md")
-        refuse(f"{args.env_id} acts in {action_space}, see {script}")
+        script = SCRIPT_FOR.get(type(action_space).__name__, "no script here")
+        refuse(f"{args.env_id} has the action space {action_space}: {script} is for it")
+    if np.any(getattr(action_space, "start", 0)):
+        refuse(f"{args.env_id} has the action space {action_space}, which must start at 0")
     if not isinstance(obs_space, observations):
-        refuse(f"{args.env_id} shows {obs_space}, this script needs a {observations.__name__}")
+        needed = observations.__name__
+        refuse(f"{args.env_id} has the observation space {obs_space}, which must be a {needed}")
     if args.capture_video and "rgb_array" not in envs.metadata.get("render_modes", []):
         refuse(f"--capture-video: {args.env_id} cannot render rgb_array")
 
 
-def check_device(args: Args) -> None:
-    """Refuses a device that is not there; others are set up before anything asks JAX for one."""
-    try:
-        setup_jax(args)
-    except (IndexError, RuntimeError, ValueError) as error:  # no such device
-        refuse(f"--device {args.device}: {error}"[:300])
-
-
 def check(args: Args) -> None:
     """Refuses flags that cannot work; nothing has been written yet."""
-    at_least = {
-        "learning_rate": 1e-9,
-        "clip_coef": 1e-9,
-        "max_grad_norm": 1e-9,
-        "gamma": 0,
-        "gae_lambda": 0,
-        "seed": 0,
-        "checkpoint_every": 0,
-        "eval_episodes": 0,
-        "num_envs": 1,
-        "num_steps": 1,
-        "num_minibatches": 1,
-        "update_epochs": 1,
-        "video_every": 1,
-    }
-    for name, bound in at_least.items():
-        if not getattr(args, name) >= bound:  # so that NaN is refused, too
-            refuse(f"--{name.replace('_', '-')} starts at {bound}")
-    for name in ("ent_coef", "vf_coef", "target_kl"):
-        value = getattr(args, name)
-        if value is not None and np.isnan(value):
-            refuse(f"--{name.replace('_', '-')} is not a number")
-    if args.target_kl is not None and args.target_kl <= 0:
-        refuse("--target-kl must be above 0")
-    if args.seed >= 2**31:  # others are made of it by addition, and some libraries have 32 bits
-        refuse("--seed must be below 2**31")
-    if max(args.gamma, args.gae_lambda) > 1:
-        refuse("--gamma and --gae-lambda must be at most 1")
+    at_least_0 = [
+        "checkpoint_every",
+        "clip_coef",
+        "eval_episodes",
+        "learning_rate",
+        "max_grad_norm",
+    ]
+    at_least_1 = ["num_envs", "num_minibatches", "num_steps", "update_epochs", "video_every"]
+    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds |= {name: (1, np.inf) for name in at_least_1}
+    bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
+    bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
+    for name, (low, high) in bounds.items():
+        if not low <= getattr(args, name) <= high:
+            refuse(f"--{name.replace('_', '-')} must be from {low} to {high}")
     if args.num_envs * args.num_steps % args.num_minibatches:
         refuse("--num-minibatches must divide --num-envs x --num-steps")
     if args.norm_adv and args.batch_size == args.num_minibatches:
         refuse("--norm-adv needs two rows in a minibatch: normalized, a single advantage is 0")
     if args.num_iterations < 1:
-        refuse(f"--total-timesteps is below one batch, {args.batch_size}")
-    if len(args.exp_name) > 100:
-        refuse("--exp-name has more than 100 characters, too many for the name of a folder")
-    flag, folder = ("--resume", args.resume) if args.resume else ("--runs-dir", args.runs_dir)
-    existing = Path(folder).absolute()
-    while not os.path.exists(existing):  # Path.exists fails in folders that one may not enter
-        existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        refuse(f"{flag} {folder}: {existing} is not a folder that can be written to")
-    check_device(args)
+        refuse(f"--total-timesteps must be at least one batch, {args.batch_size}")
+    try:
+        setup_jax(args)
+    except (AssertionError, RuntimeError) as error:
+        refuse(f"--device {args.device}: {error}"[:300])
+    module = args.env_id.rpartition(":")[0]
     try:
         check_envs(args)
-    except gym.error.Error as error:  # among others, that there is no such environment
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
     except ModuleNotFoundError as error:
-        missing = str(error).split(". ")[0]  # Gymnasium adds sentences of its own
-        advice = f"`uv run {SCRIPT.name}` installs what it needs, PYTHONPATH finds your own modules"
-        refuse(f"--env-id {args.env_id}: {missing}; {advice}")
-    except ImportError as error:
-        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if "gymnasium" not in raised_in.parts:  # a mistake in the user's own module
+        if error.name != module:  # another import than --env-id's
             raise
-        refuse(f"--env-id {args.env_id}: {error}"[:300])
+        refuse(f"--env-id {args.env_id}: {error}")
     if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
         import wandb
 
@@ -1253,68 +993,62 @@ def check(args: Args) -> None:
             refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
-def what_is_learned(flags: dict[str, Any]) -> dict[str, Any]:
-    """The flags, as in args.json, without those of RUN_FLAGS and MACHINE_FLAGS."""
-    as_in_json = json.loads(json.dumps(flags))
-    left_out = (*RUN_FLAGS, *MACHINE_FLAGS)
-    return {name: value for name, value in as_in_json.items() if name not in left_out}
+def run_to_resume(args: Args) -> str | None:
+    """For --resume auto: the last run of the same command by the same script, if there is one.
 
-
-def unfinished_run(args: Args) -> str | None:
-    """Folder of the last run that was started with these flags and is not finished, if any."""
-    wanted = what_is_learned(asdict(args))
+    Ends the program with exit code 0 if that run is finished.
+    """
+    auto = ("--resume", "auto", "--resume=auto")
+    command = [word for word in sys.argv[1:] if word not in auto]
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
-        try:
-            about = json.loads(file.read_text())
-            same = about["script"] == SCRIPT.name and what_is_learned(about["args"]) == wanted
-        except (ValueError, KeyError, TypeError):
-            continue  # cut off, or not of a run
-        names = os.listdir(file.parent)
-        if same and "checkpoint.pt" in names and "agent.pt" not in names:
-            return str(file.parent)
+        about = json.loads(file.read_text())
+        folder = file.parent
+        if about["script"] != SCRIPT.name:
+            continue
+        if [word for word in about["argv"] if word not in auto] != command:
+            continue
+        if (folder / SCRIPT.name).read_bytes() != SCRIPT.read_bytes():
+            print(f"{folder} is of another version of {SCRIPT.name}: a new run begins")
+            return None
+        if (folder / "agent.pt").exists():
+            print(f"{folder} is finished")
+            sys.exit(0)
+        if (folder / "checkpoint.pt").exists():
+            return str(folder)
+    print(f"no run of this command in {args.runs_dir} has a checkpoint: a new run begins")
     return None
 
 
-def resumed(args: Args, checkpoint: dict[str, Any]) -> Args:
-    """The run's own flags, and over them those of the command line and of the machine at hand."""
-    before = checkpoint["args"]
-    kept = {name: getattr(args, name) for name in MACHINE_FLAGS if hasattr(args, name)}
-    folder = args.resume  # which --resume auto has found
-    args = replace(tyro.cli(Args, default=replace(before, **kept)), resume=folder)
-    if args.env_id != before.env_id:
-        refuse(f"--resume keeps the run's --env-id, {before.env_id}")
-    if args.batch_size * checkpoint["iteration"] != checkpoint["global_step"]:
-        refuse("--resume keeps the run's --num-envs x --num-steps")
-    return args
+def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
+    """The flags that a run was trained with, overridden by those of the command line."""
+    resumed = tyro.cli(Args, args=words, default=trained)
+    resumed.resume = args.resume  # the folder that auto stands for
+    if resumed.env_id != trained.env_id:
+        refuse(f"--resume: the run's --env-id is {trained.env_id}")
+    if resumed.anneal_lr and resumed.total_timesteps > trained.total_timesteps:
+        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 once more")
+    return resumed
 
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__.splitlines()[0])
+    # Whole numbers may be written as 1e6, which int() refuses.
+    is_power = re.compile(r"\d+e\d+").fullmatch
+    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
+    if "--lr" in words:
+        refuse("--lr is called --learning-rate here")
+    args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}
-    if args.resume == "":  # say a shell's variable that is not set
-        refuse("--resume needs a run folder, or auto")
     if args.resume == "auto":
-        args.resume = unfinished_run(args)
-        if not args.resume:
-            say(f"no unfinished run with these flags in {args.runs_dir}: a new one")
+        args.resume = run_to_resume(args)
     if args.resume:
-        args.resume = os.path.expanduser(args.resume)
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
-        args = resumed(args, checkpoint)
+        args = resumed_args(args, words, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    folder = Path(args.runs_dir) / name.replace("/", "-").replace(":", "-")
-    if args.resume:
-        folder = Path(args.resume)
-    threading.excepthook = report_thread  # TensorBoard writes in a thread of its own
-    try:
-        return train(args, folder, checkpoint)
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        refuse(f"the disk is full; when there is space, --resume {folder} goes on", exit_code=1)
+    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
 
 
 if __name__ == "__main__":
