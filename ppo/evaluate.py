@@ -140,7 +140,7 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     envs.close()
     try:
         if hasattr(script, "setup_jax"):
-            return script.with_arrays(agent, checkpoint["agent"])
+            return script.with_arrays(agent, checkpoint["train_state"]["agent"])
         agent.load_state_dict(checkpoint["agent"])
         return agent
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # other names or shapes

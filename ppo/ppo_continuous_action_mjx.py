@@ -14,13 +14,12 @@
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
 Details: core 1-13, continuous 1-9, aux 3
-Deviations: truncated episodes bootstrapped, reset steps left out,
+Deviations: truncated episodes bootstrapped,
     statistics once per rollout, where baselines updates them at every step
 """
 
 import subprocess
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +34,20 @@ import optax
 from flax import nnx
 from gymnasium.utils.save_video import save_video
 from jax import Array
+from jax.scipy.stats import norm
 from mujoco_playground import dm_control_suite, locomotion, manipulation, registry
+
+# MJX's solver takes plain products, which GPUs would compute with TF32's ten bits: training failed
+# with them on an RTX 4080 (google-deepmind/mujoco_playground#86).
+jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def has_cuda() -> bool:
+    """Whether JAX has a CUDA device; starts JAX."""
+    try:
+        return bool(jax.devices("cuda"))
+    except RuntimeError:
+        return False
 
 
 @dataclass(unsafe_hash=True)  # so that jax.jit can take it as a static argument
@@ -75,17 +87,21 @@ class Args:
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "ppo"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases user or team
-    batch_size = property(lambda self: self.num_envs * self.num_steps)
-    num_iterations = property(lambda self: self.total_timesteps // self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Steps in a rollout, of all environments."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_iterations(self) -> int:
+        """Rollouts, each followed by an update."""
+        return self.total_timesteps // self.batch_size
 
     def __post_init__(self) -> None:
-        if self.num_envs or self.resume not in (None, "auto"):  # a run's checkpoint has them
-            return
-        try:
-            on_cpu = setup_jax(self).platform == "cpu"
-        except (IndexError, RuntimeError, ValueError):  # no such device, which check() will tell
-            on_cpu = True
-        self.num_envs = 64 if on_cpu else 2048
+        if self.num_envs == 0:
+            use_cuda = self.device.startswith("cuda") or (self.device == "auto" and self.cuda)
+            self.num_envs = 2048 if use_cuda and has_cuda() else 64
 
 
 def name_of_task(args: Args) -> str:
@@ -120,8 +136,8 @@ def plausible(x: Array) -> Array:
 class Playground:
     """Robots of MuJoCo Playground, simulated inside compiled functions; reports whole episodes.
 
-    What changes from step to step is passed in and out: the robots, and their scores so far.
-    The step that follows an episode's end ignores its action and resets, to a fresh start.
+    Their state is passed in and out: compiled functions must not change anything. The step that
+    ends an episode returns the first observation of the next one, and beside it the last one.
     """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
@@ -135,63 +151,80 @@ class Playground:
         # The physics in JAX, which every device has; Playground's other one, Warp, needs CUDA.
         self.task = registry.load(name, config_overrides={"impl": "jax"})
         self.time_limit = registry.get_default_config(name).episode_length  # steps
-        self.start = jax.eval_shape(self.task.reset, jax.random.PRNGKey(0))  # shapes and types
-        shape = self.observe(self.start).shape
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, shape)
+        start = jax.eval_shape(self.task.reset, jax.random.PRNGKey(0))  # shapes and types
+        obs_shape = jax.eval_shape(self.observe, start).shape
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, obs_shape)
         self.single_action_space = gym.spaces.Box(-1, 1, (self.task.action_size,))
 
     def observe(self, robots: Any) -> Array:
         """What the policy may see; some tasks show the critic more, which is not used here."""
-        return robots.obs["state"] if isinstance(robots.obs, dict) else robots.obs
+        obs = robots.obs["state"] if isinstance(robots.obs, dict) else robots.obs
+        return plausible(obs)
 
-    def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
-        """A state, and observations, (num_envs, size), in which all episodes are over.
+    def reset(self, key: Array, stagger: bool = False) -> tuple[dict[str, Any], Array]:
+        """State, and observations, (num_envs, size).
 
-        With the first step everything begins. So that starts are compiled in one place, which for
-        some robots takes longer than steps.
+        stagger: the first episodes end at random times, so that the robots are never all at the
+        same part of an episode; these episodes are not reported.
         """
-        rows = (self.args.num_envs,)  # [core-1] vectorized
+        num_envs = self.args.num_envs
+        start_key, length_key = jax.random.split(key)
         # Playground's tasks want keys of the old kind.
-        state: dict[str, Any] = {"key": jax.random.key_data(key), "over": jnp.ones(rows, bool)}
-        state |= {"score": jnp.zeros(rows), "length": jnp.zeros(rows, int)}
-        state["robots"] = jax.tree.map(lambda x: jnp.zeros(rows + x.shape, x.dtype), self.start)
-        return state, self.observe(state["robots"])
-
-    def step(self, state: dict[str, Any], actions: Array) -> tuple[dict, Array, dict[str, Array]]:
-        """The state after the step, observations, (num_envs, size), and rows of what came of it.
-
-        actions: (num_envs, size). Rows: (num_envs,) each, but for poses, (num_envs, ...).
-        """
-        resets = state["over"]
-        key, reset_key = jax.random.split(state["key"])
-        clipped = actions.clip(-1, 1)  # [continuous-5] action clipping for the environment
-        robots = jax.vmap(self.task.step)(state["robots"], clipped)
-
-        def restart(robots: Any) -> Any:
-            starts = jax.vmap(self.task.reset)(jax.random.split(reset_key, len(resets)))
-            return jax.tree.map(partial(where_rows, resets), starts, robots)
-
-        # A start may take as long as hundreds of steps: none is computed where nobody needs one.
-        robots = jax.lax.cond(resets.any(), restart, lambda robots: robots, robots)
+        keys = jax.random.split(jax.random.key_data(start_key), num_envs)
+        robots = jax.vmap(self.task.reset)(keys)  # [core-1] vectorized
         # Some tasks return weakly typed numbers, for which the rollout would be compiled twice.
         robots = jax.tree.map(lambda x: x.astype(x.dtype), robots)
-        rewards = jnp.where(resets, 0, plausible(robots.reward))
-        score = jnp.where(resets, 0, state["score"] + rewards)
-        length = jnp.where(resets, 0, state["length"] + 1)
+        length = jnp.zeros(num_envs, int)
+        if stagger:
+            length = jax.random.randint(length_key, (num_envs,), 0, self.time_limit)
+        # A start may take as long as hundreds of steps. As in Brax, robots go back to their first.
+        state = {"robots": robots, "first": robots, "length": length, "whole": length == 0}
+        state["score"] = jnp.zeros(num_envs)
+        return state, self.observe(robots)
+
+    def step(self, state: dict[str, Any], actions: Array) -> tuple[dict, Array, dict[str, Array]]:
+        """State after the step, observations, (num_envs, size), and what came of it by name.
+
+        actions: (num_envs, size). What came of it: (num_envs,) each, but for "final_obs",
+        (num_envs, size), the observation that the step led to, before any reset, and poses.
+        """
+        clipped = actions.clip(-1, 1)  # [continuous-5] action clipping for the environment
+        robots = jax.vmap(self.task.step)(state["robots"], clipped)
+        robots = jax.tree.map(lambda x: x.astype(x.dtype), robots)
+        rewards = plausible(robots.reward)
+        score = state["score"] + rewards
+        length = state["length"] + 1
         motion = jnp.hstack([robots.data.qpos, robots.data.qvel])
         blown_up = ~jnp.isfinite(motion).all(1)  # not all tasks end then by themselves
         terminated = robots.done.astype(bool) | blown_up
-        truncated = length == self.time_limit
-        over = terminated | truncated
-        rows = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
-        rows |= {"over": over, "score": score, "length": length}
+        truncated = length >= self.time_limit
+        done = terminated | truncated
+        outcome = {
+            "rewards": rewards,
+            "terminated": terminated,
+            "truncated": truncated,
+            "final_obs": self.observe(robots),
+            "over": done & state["whole"],
+            "score": score,
+            "length": length,
+        }
         if self.args.capture_video:
-            rows |= {name: getattr(robots.data, name) for name in POSE}
-        state = {"key": key, "over": over, "score": score, "length": length, "robots": robots}
-        return state, plausible(self.observe(robots)), rows
+            outcome |= {name: getattr(robots.data, name) for name in POSE}
+        robots = jax.tree.map(partial(where_rows, done), state["first"], robots)
+        state = {
+            "robots": robots,
+            "first": state["first"],
+            "length": jnp.where(done, 0, length),
+            "whole": state["whole"] | done,
+            "score": jnp.where(done, 0, score),
+        }
+        return state, self.observe(robots), outcome
 
     def film(self, rows: dict[str, Array], robot: int = 0) -> None:
-        """Goes on with the film of a robot, in rows of (steps, num_envs); writes it at the end."""
+        """Goes on with the film of a robot; writes it at the end of its episode.
+
+        rows: "over" and poses, (steps, num_envs, ...).
+        """
         over, *poses = jax.device_get([rows[name][:, robot] for name in ("over", *POSE)])
         for *pose, ends in zip(*poses, over, strict=True):
             self.poses.append(pose)
@@ -217,9 +250,6 @@ class Playground:
         fps = 1 / (every * self.task.dt)
         save_video(frames, folder, lambda _: True, fps=fps, episode_index=self.episodes)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def make_envs(args: Args, videos: Path) -> Playground:
     """`num_envs` robots; with --capture-video the first one is filmed to `videos`."""
@@ -227,9 +257,10 @@ def make_envs(args: Args, videos: Path) -> Playground:
 
 
 def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    orthogonal, constant = nnx.initializers.orthogonal(std), nnx.initializers.constant(bias_const)
+    """The layer, with orthogonal weights of that scale and constant biases."""
+    orthogonal = nnx.initializers.orthogonal(std)
     layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)  # [core-2] orthogonal initialization
-    layer.bias[...] = constant(rngs(), layer.bias.shape)
+    layer.bias[...] = jnp.full(layer.bias.shape, bias_const)
     return layer
 
 
@@ -245,31 +276,21 @@ def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential
 
 
 @jax.jit
-def merge_stats(stats: Array, x: Array, valid: Array) -> Array:
-    """Stats, (3, size): count, mean, standard deviation; the valid rows of x, (rows, size), merged.
+def merge_stats(stats: Array, x: Array) -> Array:
+    """Stats, (3, size): count, mean, standard deviation, with rows of x, (rows, size), merged in.
 
-    valid: (rows,).
+    The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
+    distance of their means adds (Chan, Golub and LeVeque, 1979).
     """
-    rows = valid.sum()
-    count = stats[0] + rows
-    share = rows / count.clip(min=1)
-    weight = valid[:, None] / rows.clip(min=1)
-    mean = (weight * x).sum(0)
-    delta = mean - stats[1]
-    var = (weight * (x - mean) ** 2).sum(0)
-    change = var - stats[2] ** 2
-    # As torch.lerp: two shares that are rounded add up to less than 1, which would shrink it.
-    var = jnp.where(share < 0.5, stats[2] ** 2 + share * change, var - (1 - share) * change)
-    var += share * (1 - share) * delta**2
-    return jnp.stack([count, stats[1] + share * delta, jnp.sqrt(var)])
+    count = stats[0] + len(x)
+    share = len(x) / count
+    delta = x.mean(0) - stats[1]
+    variance = (1 - share) * stats[2] ** 2 + share * x.var(0) + share * (1 - share) * delta**2
+    return jnp.stack([count, stats[1] + share * delta, jnp.sqrt(variance)])
 
 
 class Agent(nnx.Module):
-    """Policy and value function. Both take x, the output of `features`.
-
-    An agent is never changed but replaced by another one, as JAX wants it; only its statistics
-    are updated in place, by `train`.
-    """
+    """Policy and value function; x: what `features` returns."""
 
     def __init__(self, envs: Playground, rngs: nnx.Rngs):
         obs_size = int(np.prod(envs.single_observation_space.shape))
@@ -281,7 +302,8 @@ class Agent(nnx.Module):
         self.obs_stats = nnx.Variable(jnp.tile(stats, obs_size))
         self.return_stats = nnx.Variable(stats)
 
-    def features(self, obs: Array) -> Array:  # (batch, obs_size) to x of the same shape
+    def features(self, obs: Array) -> Array:  # (batch, obs_size)
+        """Observations, shifted and scaled by the statistics of earlier rollouts."""
         _, mean, std = jax.lax.stop_gradient(self.obs_stats[...])
         x = (obs - mean) / std.clip(min=1e-4)  # [continuous-6] observation normalization
         return x.clip(-10, 10)  # [continuous-7] observation clipping
@@ -292,58 +314,61 @@ class Agent(nnx.Module):
     def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (batch, size)
         """Sampled actions; the most probable ones if greedy."""
         mean = self.actor(x)
-        noise = jnp.exp(self.actor_logstd[...]) * jax.random.normal(key, mean.shape)
-        return mean if greedy else mean + noise
+        if greedy:
+            return mean
+        return mean + jnp.exp(self.actor_logstd[...]) * jax.random.normal(key, mean.shape)
 
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
         """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
         logstd = self.actor_logstd[...]
-        z = (action - self.actor(x)) / jnp.exp(logstd)
-        logprobs = -0.5 * (z**2 + jnp.log(2 * jnp.pi)) - logstd  # [continuous-1] normal
+        std = jnp.exp(logstd)
+        logprobs = norm.logpdf(action, self.actor(x), std)  # [continuous-1] normal distribution
         logprob = logprobs.sum(-1)  # [continuous-3] independent components
         entropy = (logstd + 0.5 * jnp.log(2 * jnp.pi * jnp.e)).sum()
         return logprob, jnp.full(len(x), entropy), self.get_value(x)
 
 
 @partial(jax.jit, static_argnames="args")
-def discounted_sums(rewards: Array, valid: Array, before: Array, args: Args) -> Array:
-    """Of each step: its episode's rewards so far, each discounted by its age; shaped like rewards.
+def discounted_sums(rewards: Array, done: Array, before: Array, args: Args) -> tuple[Array, Array]:
+    """Of each episode's rewards up to each step; and the sums that the next rollout goes on with.
 
-    rewards, valid: (num_steps, num_envs). before: (num_envs,), these sums before the first step.
+    rewards, done, the sums: (num_steps, num_envs). before, what is handed on: (num_envs,).
     """
 
-    def add(total: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        reward, goes_on = row
-        total = reward + args.gamma * total * goes_on
-        return total, total
+    def add(discounted_return: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, done = row
+        discounted = reward + args.gamma * discounted_return
+        return discounted * ~done, discounted
 
-    return jax.lax.scan(add, before, (rewards, valid))[1]
+    after, sums = jax.lax.scan(add, before, (rewards, done))
+    return sums, after
 
 
 @partial(jax.jit, static_argnames="args")
 def compute_gae(
-    rewards: Array, values: Array, terminated: Array, truncated: Array, args: Args
+    rewards: Array,
+    values: Array,
+    next_values: Array,
+    terminated: Array,
+    truncated: Array,
+    args: Args,
 ) -> tuple[Array, Array]:
-    """Advantages and returns, (num_steps, num_envs): equation 16 of arxiv.org/abs/1506.02438.
+    """Advantages and returns: equation 16 of arxiv.org/abs/1506.02438.
 
-    rewards, terminated, truncated: (num_steps, num_envs), what the environments answered at step t.
-    values: (num_steps + 1, num_envs), of the observations before each step and after the last one.
+    All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
+    values, next_values: of the observations before and after step t.
     """
-    # At a truncation values[1:] has the last observation's value: the reset comes one step later.
-    next_values = values[1:] * ~terminated  # [deviation] truncated episodes bootstrapped
-    deltas = rewards + args.gamma * next_values - values[:-1]
-    goes_on = ~(terminated | truncated)
-    discounts = args.gamma * args.gae_lambda * goes_on
+    deltas = rewards + args.gamma * next_values * ~terminated - values
+    done = terminated | truncated
 
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        delta, discount = row
-        lastgaelam = delta + discount * lastgaelam  # [core-5] generalized advantage estimation
-        return lastgaelam, lastgaelam  # handed on to the row before, and a row of the result
+        delta, done = row
+        lastgaelam = delta + args.gamma * args.gae_lambda * ~done * lastgaelam
+        return lastgaelam, lastgaelam  # for the row before, and as a row of the advantages
 
-    after_last = jnp.zeros_like(rewards[0])
-    # A loop over rows that is compiled once, not row by row.
-    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, discounts), reverse=True)
-    return advantages, advantages + values[:-1]
+    last_row = jnp.zeros_like(rewards[0])
+    _, advantages = jax.lax.scan(gae_step, last_row, (deltas, done), reverse=True)
+    return advantages, advantages + values  # [core-5] generalized advantage estimation
 
 
 def ppo_loss(
@@ -352,43 +377,39 @@ def ppo_loss(
     """Loss of a minibatch and statistics: equations 7 and 9 of arxiv.org/abs/1707.06347.
 
     newlogprob, entropy, newvalue: (minibatch_size,), from the network that is being trained.
-    mb: logprobs, values, advantages, returns, valid: (minibatch_size,), from the rollout.
+    mb: logprobs, values, advantages, returns: (minibatch_size,), from the rollout.
     """
-    count = mb["valid"].sum().clip(min=1)
-    weight = mb["valid"] / count  # weight @ x is the mean of x over valid rows
     logratio = newlogprob - mb["logprobs"]
     ratio = jnp.exp(logratio)  # 1 until the first gradient step on a rollout
     advantages = mb["advantages"]
-    if args.norm_adv:  # in each minibatch
-        centered = advantages - weight @ advantages
-        variance = (weight @ centered**2) * count / (count - 1).clip(min=1)  # unbiased
-        std = jnp.sqrt(variance)
-        advantages = centered / (std + 1e-8)  # [core-7] advantage normalization
+    if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
+        advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
-    gain = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
-    pg_loss = -(weight @ gain)  # [core-8] clipped surrogate objective
+    surrogate = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
+    pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
-    if args.clip_vloss:
+    if args.clip_vloss:  # [core-9] value function loss clipping
         v_change = (newvalue - mb["values"]).clip(-args.clip_coef, args.clip_coef)
-        v_clipped_error = (mb["values"] + v_change - mb["returns"]) ** 2
-        v_error = jnp.maximum(v_error, v_clipped_error)  # [core-9] value function loss clipping
-    v_loss = 0.5 * (weight @ v_error)
-    entropy_loss = weight @ entropy
+        v_error = jnp.maximum(v_error, (mb["values"] + v_change - mb["returns"]) ** 2)
+    v_loss = 0.5 * v_error.mean()
+    entropy_loss = entropy.mean()
     loss = pg_loss - args.ent_coef * entropy_loss + args.vf_coef * v_loss  # [core-10] overall loss
     stats = {  # [core-12] debug variables
         "losses/policy_loss": pg_loss,
         "losses/value_loss": v_loss,
         "losses/entropy": entropy_loss,
-        "losses/old_approx_kl": weight @ -logratio,
-        "losses/approx_kl": weight @ (ratio - 1 - logratio),  # joschu.net/blog/kl-approx.html
-        "losses/clipfrac": weight @ (jnp.abs(ratio - 1) > args.clip_coef),
+        "losses/old_approx_kl": -logratio.mean(),
+        "losses/approx_kl": (ratio - 1 - logratio).mean(),  # joschu.net/blog/kl-approx.html
+        "losses/clipfrac": (jnp.abs(ratio - 1) > args.clip_coef).mean(),
     }
     return loss, stats
 
 
-def compute_gradient(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> tuple[Agent, dict]:
+def compute_gradient(
+    agent: Agent, batch: dict[str, Array], mb_inds: Array, args: Args
+) -> tuple[Agent, dict[str, Array]]:
     """The clipped gradient of a minibatch, shaped like the agent, and statistics."""
-    mb = {name: rows[mb_inds] for name, rows in batch.items()}
+    mb = {name: x[mb_inds] for name, x in batch.items()}
 
     def loss_of(agent: Agent) -> tuple[Array, dict[str, Array]]:
         x = agent.features(mb["obs"])
@@ -396,68 +417,58 @@ def compute_gradient(agent: Agent, batch: dict, mb_inds: Array, args: Args) -> t
         return ppo_loss(newlogprob, entropy, newvalue, mb, args)
 
     gradient, stats = jax.grad(loss_of, has_aux=True)(agent)
-    norm = optax.tree.norm(gradient)
-    scale = jnp.minimum(args.max_grad_norm / (norm + 1e-6), 1.0)
+    grad_norm = optax.tree.norm(gradient)
+    scale = jnp.minimum(args.max_grad_norm / (grad_norm + 1e-6), 1.0)
     gradient = jax.tree.map(lambda g: g * scale, gradient)  # [core-11] global gradient clipping
-    return gradient, {**stats, "losses/grad_norm": norm}
+    return gradient, {**stats, "losses/grad_norm": grad_norm}
 
 
 def act(
-    envs: Playground, agent: Agent, state: dict, obs: Array, key: Array
+    envs: Playground, agent: Agent, state: dict, obs: Array, key: Array, step: Any
 ) -> tuple[dict, Array, dict[str, Array]]:
-    """A step of all environments: their state, the next observations and what is to be stored.
-
-    key: one, for all actions; robots have theirs in the state.
-    """
+    """A step of all environments: their state, the next observations and the transition."""
     x = agent.features(obs)
-    action = agent.get_action(x, key)
-    state, next_obs, row = envs.step(state, action)
-    return state, next_obs, {"obs": obs, "features": x, "actions": action, **row}
+    action = agent.get_action(x, jax.random.fold_in(key, step))
+    state, next_obs, outcome = envs.step(state, action)
+    return state, next_obs, {"obs": obs, "features": x, "actions": action, **outcome}
 
 
 @partial(jax.jit, static_argnames=("envs", "args"))
 def rollout(
     envs: Playground, agent: Agent, state: dict, obs: Array, key: Array, args: Args
 ) -> tuple[dict, Array, dict[str, Array]]:
-    """Acts for num_steps: the environments' state, the next observations, rows of what happened.
+    """Acts for num_steps: the environments' state, the next observations, the trajectory.
 
-    Row t of the rows, (num_steps, num_envs, ...), is what was seen and done at step t and what came
-    of it.
+    Row t of the trajectory, (num_steps, num_envs, ...), is what was seen and done at step t and
+    what came of it.
     """
 
-    def one_step(before: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
-        state, obs, row = act(envs, agent, *before, jax.random.fold_in(key, step))
-        return (state, obs), row
+    def one_step(carry: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
+        state, obs, transition = act(envs, agent, *carry, key, step)
+        return (state, obs), transition
 
-    (state, obs), rows = jax.lax.scan(one_step, (state, obs), jnp.arange(args.num_steps))
-    return state, obs, rows
-
-
-@jax.jit
-def get_logprobs_values(
-    agent: Agent, rows: dict[str, Array], next_obs: Array
-) -> tuple[Array, Array]:
-    """Of a rollout: log-probabilities (num_steps, num_envs), values (num_steps + 1, num_envs)."""
-    num_steps, num_envs, _ = rows["actions"].shape
-    x = rows["features"].reshape(num_steps * num_envs, -1)
-    actions = rows["actions"].reshape(num_steps * num_envs, -1)
-    logprobs, _, value = agent.get_logprob_entropy_value(x, actions)
-    next_value = agent.get_value(agent.features(next_obs))
-    values = jnp.concatenate([value, next_value]).reshape(-1, num_envs)
-    return logprobs.reshape(num_steps, num_envs), values
+    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), jnp.arange(args.num_steps))
+    return state, obs, trajectory
 
 
 @jax.jit
-def get_explained_variance(advantages: Array, returns: Array, valid: Array) -> Array:
-    """The share of the returns' variance that the values explain; all are (num_steps, num_envs)."""
-    unexplained = advantages.var(where=valid)  # advantages are returns - values
-    return 1 - unexplained / (returns.var(where=valid) + 1e-8)
+def get_logprobs_values(agent: Agent, trajectory: dict[str, Array]) -> tuple[Array, Array, Array]:
+    """Log-probabilities and values before and after each step: (num_steps, num_envs) each."""
+    num_steps, num_envs, _ = trajectory["actions"].shape
+    rows = num_steps * num_envs
+    flat = {name: trajectory[name].reshape(rows, -1) for name in ("obs", "actions", "final_obs")}
+    x = agent.features(flat["obs"])
+    logprobs, _, values = agent.get_logprob_entropy_value(x, flat["actions"])
+    # Of what each step led to, also where the next row is already of another episode.
+    next_values = agent.get_value(agent.features(flat["final_obs"]))
+    shape = (num_steps, num_envs)
+    return logprobs.reshape(shape), values.reshape(shape), next_values.reshape(shape)
 
 
 def gradient_step(
     train_state: dict, batch: dict, mb_inds: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The train_state after a minibatch (the agent and Adam's opt_state), and statistics."""
+    """The train_state (agent, opt_state) after a minibatch, and statistics."""
     gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
     # The step that Adam would take with a learning rate of 1.
     direction, opt_state = optimizer.update(gradient, train_state["opt_state"])
@@ -465,38 +476,36 @@ def gradient_step(
     return {"agent": agent, "opt_state": opt_state}, stats
 
 
+# donate: the memory of the old train_state becomes the new one's; the old one cannot be used again.
 @partial(jax.jit, static_argnames=("optimizer", "args"), donate_argnames="train_state")
 def update_ppo(
     train_state: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The train_state after a few epochs of gradient steps on a rollout, and means of statistics."""
+    """The train_state after a few epochs of gradient steps on a rollout; means of statistics."""
 
     def one_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
         return gradient_step(train_state, batch, mb_inds, learning_rate, optimizer, args)
 
-    def one_epoch(before: tuple[dict, Array], epoch: Array) -> tuple[tuple, tuple]:
-        train_state, stopped = before
-        epoch_key = jax.random.fold_in(key, args.num_steps + epoch)  # rollout had those before
+    def one_epoch(carry: tuple[dict, Array], epoch_key: Array) -> tuple[tuple, tuple]:
+        train_state, stopped = carry
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-        learned, stats = jax.lax.scan(one_minibatch, train_state, minibatches)
-        counts = ~stopped  # a loop cannot be left: what comes after the stop is thrown away
+        updated, stats = jax.lax.scan(one_minibatch, train_state, minibatches)
+        counts = ~stopped  # a scan cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
-            learned = jax.tree.map(
-                lambda old, new: jnp.where(stopped, old, new), train_state, learned
-            )
+            keep_if_stopped = partial(jnp.where, stopped)
+            updated = jax.tree.map(keep_if_stopped, train_state, updated)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
-        return (learned, stopped), (stats, counts)
+        return (updated, stopped), (stats, counts)
 
+    epoch_keys = jax.random.split(key, args.update_epochs)
     begin = (train_state, jnp.array(False))
-    epochs = jnp.arange(args.update_epochs)
-    (train_state, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epochs)
-    means = {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
-    return train_state, means
+    (train_state, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epoch_keys)
+    return train_state, {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
 
 
-def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, Any]:
+def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
     """Plays `eval_episodes` whole episodes; returns results by name, (episodes,) each."""
     if not args.eval_episodes:
         return {"episodic_return": np.zeros(0)}
@@ -506,21 +515,20 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
     @jax.jit
     def play(agent: Agent) -> dict[str, Array]:
-        def one_step(before: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
-            state, obs = before
+        def one_step(carry: tuple[dict, Array], step: Array) -> tuple[tuple, dict[str, Array]]:
+            state, obs = carry
             key = jax.random.fold_in(act_key, step)
-            state, obs, rows = envs.step(state, agent.get_action(agent.features(obs), key, greedy))
-            return (state, obs), rows
+            action = agent.get_action(agent.features(obs), key, greedy)
+            state, obs, outcome = envs.step(state, action)
+            return (state, obs), outcome
 
-        begin = envs.reset(env_key)
-        return jax.lax.scan(one_step, begin, jnp.arange(1 + envs.time_limit))[1]
+        return jax.lax.scan(one_step, envs.reset(env_key), jnp.arange(envs.time_limit))[1]
 
     rows = jax.device_get(play(agent))
     ends = rows["over"].argmax(0)
     if args.capture_video:
         for robot, end in enumerate(ends):
-            envs.film({name: x[1 : end + 1] for name, x in rows.items()}, robot)
-    envs.close()
+            envs.film({name: x[: end + 1] for name, x in rows.items()}, robot)
     return {"episodic_return": rows["score"][ends, np.arange(args.eval_episodes)]}
 
 
@@ -537,60 +545,70 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     train_state = {"agent": agent, "opt_state": optimizer.init(agent)}
     if checkpoint:
         train_state = restored(train_state, checkpoint)
-    iterations_done = global_step // args.batch_size
     run = Run(args, run_dir, checkpoint)
 
-    # ------ storage: the rows of a rollout come from `rollout` ------
-    state, next_obs = envs.reset(jax.random.fold_in(env_key, iterations_done))
-    last_done = jnp.ones((1, args.num_envs), bool)  # before the first step of the rollout
-    discounted = jnp.zeros(args.num_envs)  # sums of rewards so far, before that step
-    for iteration in range(iterations_done + 1, args.num_iterations + 1):
-        remaining = 1 - (iteration - 1) / args.num_iterations if args.anneal_lr else 1.0
-        learning_rate = remaining * args.learning_rate  # [core-4] annealing
-        key = jax.random.fold_in(train_key, iteration)
+    # ------ training ------
+    env_key = jax.random.fold_in(env_key, global_step)
+    state, next_obs = jax.jit(partial(envs.reset, stagger=True))(env_key)
+    discounted_return = jnp.zeros(args.num_envs)  # of each episode under way
+    for iteration in range(global_step // args.batch_size + 1, args.num_iterations + 1):
+        learning_rate = args.learning_rate
+        if args.anneal_lr:  # [core-4] learning rate annealing
+            learning_rate *= 1 - (iteration - 1) / args.num_iterations
+        rollout_key, update_key = jax.random.split(jax.random.fold_in(train_key, iteration))
 
         # ------ rollout: act in the environments and store what happens ------
-        state, next_obs, rows = rollout(envs, train_state["agent"], state, next_obs, key, args)
-        global_step += args.batch_size
-
-        # ------ advantages: how much better than expected was each action? ------
         agent = train_state["agent"]
-        logprobs, values = get_logprobs_values(agent, rows, next_obs)
-        rewards, terminated, truncated = rows["rewards"], rows["terminated"], rows["truncated"]
-        # A row whose predecessor ended an episode is the reset step: nobody executed its action.
-        done = jnp.vstack([last_done, terminated | truncated])
-        valid = ~done[:-1]  # [deviation] reset steps left out
-        last_done = done[-1:]
-        sums = discounted_sums(rewards, valid, discounted, args)
-        discounted = sums[-1]
-        return_stats = merge_stats(agent.return_stats[...], sums.reshape(-1, 1), valid.ravel())
+        state, next_obs, trajectory = rollout(envs, agent, state, next_obs, rollout_key, args)
+        global_step += args.batch_size
+        run.log_episodes(trajectory, global_step)
+        if args.capture_video:
+            envs.film(trajectory)
+
+        # ------ advantages: how much better than predicted did things turn out? ------
+        # The weights are still those that acted, so these are the old policy's log-probabilities
+        # and values.
+        obs = trajectory["obs"].reshape(args.batch_size, -1)
+        if iteration == 1:  # there are no statistics yet, and the first update needs some
+            agent.obs_stats[...] = merge_stats(agent.obs_stats[...], obs)
+        logprobs, values, next_values = get_logprobs_values(agent, trajectory)
+        names = ("rewards", "terminated", "truncated")
+        rewards, terminated, truncated = [trajectory[name] for name in names]
+        sums, discounted_return = discounted_sums(
+            rewards, terminated | truncated, discounted_return, args
+        )
+        return_stats = merge_stats(agent.return_stats[...], sums.reshape(-1, 1))
         agent.return_stats[...] = return_stats
         rewards = rewards / return_stats[2].clip(min=1e-4)  # [continuous-8] reward scaling
         rewards = rewards.clip(-10, 10)  # [continuous-9] reward clipping
-        advantages, returns = compute_gae(rewards, values, terminated, truncated, args)
-        batch = {"obs": rows["obs"], "actions": rows["actions"], "logprobs": logprobs}
-        batch["values"] = values[:-1]
-        batch["advantages"] = advantages
-        batch["returns"] = returns
-        batch["valid"] = valid
+        # next_values: [deviation] truncated episodes bootstrapped
+        advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
+        batch = {
+            "obs": trajectory["obs"],
+            "actions": trajectory["actions"],
+            "logprobs": logprobs,
+            "values": values,
+            "advantages": advantages,
+            "returns": returns,
+        }
         batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
-        train_state, stats = update_ppo(train_state, batch, key, learning_rate, optimizer, args)
-        agent = train_state["agent"]  # the one before has been given away to update_ppo
-        obs_stats = merge_stats(agent.obs_stats[...], batch["obs"], batch["valid"])
-        agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
+        train_state, stats = update_ppo(
+            train_state, batch, update_key, learning_rate, optimizer, args
+        )
+        agent = train_state["agent"]
+        if iteration > 1:  # not before the update: other statistics make it another policy
+            obs_stats = merge_stats(agent.obs_stats[...], obs)
+            agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
         # ------ log ------
-        explained_variance = float(get_explained_variance(advantages, returns, valid))
-        if args.capture_video:
-            envs.film(rows)
-        run.log_episodes(rows, global_step)
+        # Advantages are returns - values.
+        explained_variance = float(1 - advantages.var() / (returns.var() + 1e-8))
         run.log(jax.device_get(stats), explained_variance, learning_rate, global_step)
         run.save(train_state, iteration)
         if run.stopped():  # Ctrl-C or SIGTERM
             break
-    envs.close()
     if not run.stopped():
         agent = train_state["agent"]
         run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
@@ -602,8 +620,7 @@ def check_envs(args: Args) -> None:
     name = name_of_task(args)
     known = (*dm_control_suite.ALL_ENVS, *locomotion.ALL_ENVS, *manipulation.ALL_ENVS)
     if name not in known:
-        near = get_close_matches(name, known, cutoff=0.0)
-        refuse(f"MuJoCo Playground has no {name}; it has {', '.join(near)} and others")
+        refuse(f"MuJoCo Playground has no {name}; it has {', '.join(known)}")
     if name in ("ReacherEasy", "ReacherHard") and not hasattr(mujoco.MjSpec, "find_body"):
         refuse(f"MuJoCo {mujoco.__version__} no longer has what Playground's {name} calls")
     try:
