@@ -25,7 +25,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -117,9 +116,8 @@ class Playground:
         # The physics in JAX, which every device has; Playground's other one, Warp, needs CUDA.
         self.task = registry.load(name, config_overrides={"impl": "jax"})
         self.time_limit = registry.get_default_config(name).episode_length  # steps
-        _, obs = jax.eval_shape(self.reset, jax.random.key(0))
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, obs.shape)
-        self.single_action_space = gym.spaces.Box(-1, 1, (self.task.action_size,))
+        self.obs_size = jax.eval_shape(self.reset, jax.random.key(0))[1].size
+        self.action_size = self.task.action_size
 
     def observe(self, robot: State) -> Array:  # (obs_size,)
         """What the policy may see; some tasks show the critic more, which is not used here."""
@@ -141,9 +139,7 @@ class Playground:
         }
         return state, self.observe(robot)
 
-    def step(
-        self, state: dict[str, Any], action: Array
-    ) -> tuple[dict[str, Any], Array, dict[str, Array]]:
+    def step(self, state: dict[str, Any], action: Array) -> tuple[dict, Array, dict[str, Any]]:
         """The state after a step, its observation, and the transition.
 
         If the step ended an episode, both are of the next one's beginning; "next_obs" of the
@@ -186,17 +182,15 @@ class Playground:
         }
         return state, self.observe(state["robot"]), transition
 
-    def film(self, episode: int, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> None:
-        """Films an episode of these poses, (steps, ...) each: about 30 pictures for a second."""
+    def film(self, episode: int, poses: list[Any]) -> None:
+        """Films an episode, with about 30 pictures per second; poses: those of a transition."""
         model = self.task.mj_model
         data = mujoco.MjData(model)
         stride = max(1, round(1 / 30 / self.task.dt))  # steps from picture to picture
         frames = []
         with mujoco.Renderer(model) as renderer:
-            for step in range(0, len(qpos), stride):
-                data.qpos = qpos[step]
-                data.mocap_pos = mocap_pos[step]
-                data.mocap_quat = mocap_quat[step]
+            for pose in poses[::stride]:
+                data.qpos, data.mocap_pos, data.mocap_quat = pose
                 mujoco.mj_forward(model, data)
                 renderer.update_scene(data, camera=0 if model.ncam else -1)
                 frames.append(renderer.render())
@@ -223,11 +217,12 @@ def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential
 
 @jax.jit
 def merge_stats(stats: Array, x: Array) -> Array:
-    """Merges rows of x, (rows, size), into stats, (3, size): count, mean, standard deviation.
+    """Merges x, (..., size), into stats, (3, size): count, mean, standard deviation.
 
     The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
     distance of their means adds (Chan, Golub and LeVeque, 1979).
     """
+    x = x.reshape(-1, stats.shape[1])
     count = stats[0] + len(x)
     share = len(x) / count
     delta = x.mean(0) - stats[1]
@@ -240,11 +235,10 @@ class Agent(nnx.Module):
     """Policy and value function; x: observations, (..., obs_size)."""
 
     def __init__(self, envs: Playground, rngs: nnx.Rngs):
-        obs_size = int(np.prod(envs.single_observation_space.shape))
-        num_actions = int(np.prod(envs.single_action_space.shape))
+        obs_size, action_size = envs.obs_size, envs.action_size
         self.critic = mlp(obs_size, 1, 1.0, rngs)  # [core-13] separate MLPs for policy and value
-        self.actor = mlp(obs_size, num_actions, 0.01, rngs)  # [continuous-4] separate MLPs
-        self.actor_logstd = nnx.Param(jnp.zeros(num_actions))  # [continuous-2] state-independent
+        self.actor = mlp(obs_size, action_size, 0.01, rngs)  # [continuous-4] separate MLPs
+        self.actor_logstd = nnx.Param(jnp.zeros(action_size))  # [continuous-2] state-independent
         stats = jnp.array([[0.0], [0.0], [1.0]])  # count, mean, std; part of every checkpoint
         self.obs_stats = nnx.Variable(jnp.tile(stats, obs_size))
         self.return_stats = nnx.Variable(stats)
@@ -382,7 +376,11 @@ def rollout(
 def update_ppo(
     train_state: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The train_state after a few epochs of gradient steps on a rollout; means of statistics."""
+    """The train_state after a few epochs of gradient steps on a rollout; means of statistics.
+
+    train_state: agent and opt_state. batch: arrays of (num_steps, num_envs, ...).
+    """
+    batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
     def update_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
         gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
@@ -424,7 +422,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     if args.capture_video:
         for episode in range(0, args.eval_episodes, args.video_every):
             poses = [np.asarray(x[: ends[episode] + 1, episode]) for x in trajectory["poses"]]
-            envs.film(episode, *poses)
+            envs.film(episode, list(zip(*poses, strict=True)))
     return {"episodic_return": np.asarray(trajectory["score"])[ends, np.arange(len(ends))]}
 
 
@@ -467,26 +465,26 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # ------ advantages: how much better than predicted did things turn out? ------
         # The weights are still those that acted, so these are the old policy's log-probabilities
         # and values. One pass over the whole rollout is faster than one at each step.
-        flat_obs = trajectory["obs"].reshape(args.batch_size, -1)
+        obs, actions = trajectory["obs"], trajectory["actions"]
+        terminated, truncated = trajectory["terminated"], trajectory["truncated"]
         if iteration == 1:  # there are no statistics yet, and the first update needs some
-            agent.obs_stats[...] = merge_stats(agent.obs_stats[...], flat_obs)
-        logprobs, _, values = evaluate_actions(agent, trajectory["obs"], trajectory["actions"])
-        # Of truncated episodes the last observation's value: [deviation] truncated episodes bootstrapped
-        next_values = get_value(agent, trajectory["next_obs"])
-        discounted_returns = trajectory["discounted_returns"].reshape(-1, 1)
+            agent.obs_stats[...] = merge_stats(agent.obs_stats[...], obs)
+        logprobs, _, values = evaluate_actions(agent, obs, actions)
+        next_obs = trajectory["next_obs"]  # [deviation] truncated episodes bootstrapped
+        next_values = get_value(agent, next_obs)
+        discounted_returns = trajectory["discounted_returns"]
         agent.return_stats[...] = merge_stats(agent.return_stats[...], discounted_returns)
         std = agent.return_stats[2].clip(min=1e-4)
         rewards = trajectory["rewards"] / std  # [continuous-8] reward scaling
         rewards = rewards.clip(-10, 10)  # [continuous-9] reward clipping
-        terminated, truncated = trajectory["terminated"], trajectory["truncated"]
         advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
         batch = {
-            "obs": flat_obs,
-            "actions": trajectory["actions"].reshape(args.batch_size, -1),
-            "logprobs": logprobs.ravel(),
-            "values": values.ravel(),
-            "advantages": advantages.ravel(),
-            "returns": returns.ravel(),
+            "obs": obs,
+            "actions": actions,
+            "logprobs": logprobs,
+            "values": values,
+            "advantages": advantages,
+            "returns": returns,
         }
 
         # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
@@ -495,7 +493,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         )
         agent = train_state["agent"]
         if iteration > 1:  # not before the update: other statistics make it another policy
-            obs_stats = merge_stats(agent.obs_stats[...], flat_obs)
+            obs_stats = merge_stats(agent.obs_stats[...], obs)
             agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
         # ------ log ------
