@@ -19,7 +19,7 @@ Deviations: truncated episodes bootstrapped; statistics once per rollout, where 
 them at every step
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -102,6 +102,11 @@ def plausible(x: Array) -> Array:
     return jnp.where(jnp.abs(x) <= 1e5, x, 0)
 
 
+def strongly_typed(x: Any) -> Array:
+    """Numbers of a task with a type of their own: else the rollout would be compiled twice."""
+    return jnp.asarray(x, jnp.result_type(x))
+
+
 class Playground:
     """A robot in a task of MuJoCo Playground: pure functions, of which jax.vmap makes many robots.
 
@@ -127,15 +132,14 @@ class Playground:
         """The state of a robot at a start drawn at random, and its observation."""
         with jax.default_matmul_precision("highest"):
             robot = self.task.reset(jax.random.key_data(key))  # tasks want keys of the old kind
-        # Some tasks return weakly typed numbers, for which the rollout would be compiled twice.
-        robot = jax.tree.map(lambda x: x.astype(x.dtype), robot)
+        robot = jax.tree.map(strongly_typed, robot)
         state = {
             "robot": robot,
             "first": (robot.data, robot.obs),  # what each episode begins with
-            "limit": jnp.array(self.time_limit),  # steps after which the episode is truncated
-            "length": jnp.array(0),
-            "score": jnp.array(0.0),
-            "discounted_return": jnp.array(0.0),
+            "limit": jnp.int32(self.time_limit),  # steps after which the episode is truncated
+            "length": jnp.int32(0),
+            "score": jnp.float32(0),
+            "discounted_return": jnp.float32(0),
         }
         return state, self.observe(robot)
 
@@ -148,6 +152,7 @@ class Playground:
         clipped = action.clip(-1, 1)  # [continuous-5] action clipping for the environment
         with jax.default_matmul_precision("highest"):
             robot = self.task.step(state["robot"], clipped)
+        robot = jax.tree.map(strongly_typed, robot)
         reward = plausible(robot.reward)
         discounted_return = reward + self.args.gamma * state["discounted_return"]
         length = state["length"] + 1
@@ -347,19 +352,14 @@ def compute_gradient(
     return gradient, {**stats, "losses/grad_norm": grad_norm}
 
 
-@partial(jax.jit, static_argnames=("envs", "args", "greedy"))
+@partial(jax.jit, static_argnames=("envs", "steps", "greedy"))
 def rollout(
-    envs: Playground,
-    agent: Agent,
-    runner_state: tuple,
-    key: Array,
-    args: Args,
-    greedy: bool = False,
+    envs: Playground, agent: Agent, runner_state: tuple, key: Array, steps: int, greedy: bool
 ) -> tuple[tuple, dict[str, Any]]:
-    """Acts for num_steps: the runner_state after them, and the trajectory.
+    """Acts for some steps: the runner_state after them, and the trajectory.
 
     runner_state: state and observation of each robot. trajectory: row t of its arrays,
-    (num_steps, num_envs, ...), has what happened at step t.
+    (steps, num_envs, ...), has what happened at step t.
     """
 
     def env_step(runner_state: tuple, key: Array) -> tuple[tuple, dict[str, Any]]:
@@ -368,7 +368,7 @@ def rollout(
         state, next_obs, transition = jax.vmap(envs.step)(state, action)  # [core-1] vectorized
         return (state, next_obs), {"obs": obs, "actions": action, **transition}
 
-    return jax.lax.scan(env_step, runner_state, jax.random.split(key, args.num_steps))
+    return jax.lax.scan(env_step, runner_state, jax.random.split(key, steps))
 
 
 # donate: the memory of the old train_state becomes the new one's; the old one cannot be used again.
@@ -415,8 +415,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     envs = make_envs(args, videos)
     reset_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
     runner_state = jax.jit(jax.vmap(envs.reset))(jax.random.split(reset_key, args.eval_episodes))
-    args = replace(args, num_steps=envs.time_limit)
-    _, trajectory = rollout(envs, agent, runner_state, act_key, args, greedy)
+    _, trajectory = rollout(envs, agent, runner_state, act_key, envs.time_limit, greedy)
     # Of each robot the first episode counts: else those of robots that fall early would be many.
     ends = np.argmax(trajectory["over"], axis=0)
     if args.capture_video:
@@ -458,7 +457,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
         # ------ rollout: act in the environments and store what happens ------
         agent = train_state["agent"]
-        runner_state, trajectory = rollout(envs, agent, runner_state, rollout_key, args)
+        runner_state, trajectory = rollout(
+            envs, agent, runner_state, rollout_key, args.num_steps, greedy=False
+        )
         global_step += args.batch_size
         run.log_episodes(trajectory, global_step)
 
@@ -491,8 +492,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         train_state, stats = update_ppo(
             train_state, batch, update_key, learning_rate, optimizer, args
         )
-        agent = train_state["agent"]
         if iteration > 1:  # not before the update: other statistics make it another policy
+            agent = train_state["agent"]
             obs_stats = merge_stats(agent.obs_stats[...], obs)
             agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
@@ -503,7 +504,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         if run.stopped():  # Ctrl-C or SIGTERM
             break
     if not run.stopped():
-        run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
+        videos = run_dir / f"videos/evaluation-{global_step}"
+        run.finish(evaluate(train_state["agent"], args, videos))
     return run.exit_code
 
 
