@@ -285,7 +285,11 @@ def merge_stats(stats: Array, x: Array) -> Array:
     count = stats[0] + len(x)
     share = len(x) / count
     delta = x.mean(0) - stats[1]
-    variance = (1 - share) * stats[2] ** 2 + share * x.var(0) + share * (1 - share) * delta**2
+    before = stats[2] ** 2
+    change = x.var(0) - before
+    # As torch.lerp: two shares that are rounded add up to less than 1, which would shrink it.
+    variance = jnp.where(share < 0.5, before + share * change, x.var(0) - (1 - share) * change)
+    variance += share * (1 - share) * delta**2
     return jnp.stack([count, stats[1] + share * delta, jnp.sqrt(variance)])
 
 
@@ -460,7 +464,8 @@ def get_logprobs_values(agent: Agent, trajectory: dict[str, Array]) -> tuple[Arr
     x = agent.features(flat["obs"])
     logprobs, _, values = agent.get_logprob_entropy_value(x, flat["actions"])
     # Of what each step led to, also where the next row is already of another episode.
-    next_values = agent.get_value(agent.features(flat["final_obs"]))
+    final_x = agent.features(flat["final_obs"])
+    next_values = agent.get_value(final_x)  # [deviation] truncated episodes bootstrapped
     shape = (num_steps, num_envs)
     return logprobs.reshape(shape), values.reshape(shape), next_values.reshape(shape)
 
@@ -581,7 +586,6 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         agent.return_stats[...] = return_stats
         rewards = rewards / return_stats[2].clip(min=1e-4)  # [continuous-8] reward scaling
         rewards = rewards.clip(-10, 10)  # [continuous-9] reward clipping
-        # next_values: [deviation] truncated episodes bootstrapped
         advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
         batch = {
             "obs": trajectory["obs"],
