@@ -114,9 +114,9 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
         """State, and observations, (num_envs, *shape)."""
-        keys = jax.random.split(key, self.num_envs)
+        keys = jax.random.split(key, self.num_envs)  # [core-1] vectorized
         reset = jax.vmap(self.env.reset, in_axes=(0, None))
-        obs, env_state = reset(keys, self.params)  # [core-1] vectorized
+        obs, env_state = reset(keys, self.params)
         zeros = jnp.zeros(self.num_envs)
         return {"env_state": env_state, "score": zeros, "length": zeros}, obs
 
