@@ -137,7 +137,6 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     else:
         script.setup_jax(run_args)
         agent = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0), **precision))
-    envs.close()
     try:
         if hasattr(script, "setup_jax"):
             return script.with_arrays(agent, checkpoint["train_state"]["agent"])

@@ -114,9 +114,9 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
         """State, and observations, (num_envs, *shape)."""
-        keys = jax.random.split(key, self.num_envs)
+        keys = jax.random.split(key, self.num_envs)  # [core-1] vectorized
         reset = jax.vmap(self.env.reset, in_axes=(0, None))
-        obs, env_state = reset(keys, self.params)  # [core-1] vectorized
+        obs, env_state = reset(keys, self.params)
         zeros = jnp.zeros(self.num_envs)
         return {"env_state": env_state, "score": zeros, "length": zeros}, obs
 
@@ -412,15 +412,14 @@ def train_step(
         learning_rate *= 1 - (iteration - 1) / args.num_iterations
 
     # ------ rollout: act in the environments and store what happens ------
-    train_state = runner_state["train_state"]
+    agent = runner_state["agent"]
     state, obs, trajectory = rollout(
-        envs, train_state["agent"], runner_state["envs"], runner_state["obs"], rollout_key, args
+        envs, agent, runner_state["envs"], runner_state["obs"], rollout_key, args
     )
 
     # ------ advantages: how much better than predicted did things turn out? ------
     # The weights are still those that acted, so these are the old policy's log-probabilities and
     # values. One pass over the whole rollout is faster than one at each step.
-    agent = train_state["agent"]
     flat = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in trajectory.items()}
     logprobs, _, values = agent.get_logprob_entropy_value(flat["features"], flat["actions"])
     # Of what each step led to, also where the next row is already of another episode.
@@ -443,13 +442,14 @@ def train_step(
     }
 
     # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
+    train_state = {"agent": agent, "opt_state": runner_state["opt_state"]}
     train_state, stats = update_ppo(train_state, batch, update_key, learning_rate, optimizer, args)
 
     # Advantages are returns - values.
     stats["losses/explained_variance"] = 1 - advantages.var() / (returns.var() + 1e-8)
     stats["charts/learning_rate"] = learning_rate
     episodes = {name: trajectory[name] for name in ("over", "score", "length")}
-    runner_state = {"train_state": train_state, "envs": state, "obs": obs, "key": key}
+    runner_state = {**train_state, "envs": state, "obs": obs, "key": key}
     return runner_state, {"stats": stats, "episodes": episodes}
 
 
@@ -486,12 +486,13 @@ def make_agents(envs: Gymnax, args: Args) -> Agent:
 def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
     """What a training starts from, (num_seeds, ...) everywhere."""
     agents = make_agents(envs, args)
-    train_state = {"agent": agents, "opt_state": jax.vmap(optimizer.init)(agents)}
+    opt_state = jax.vmap(optimizer.init)(agents)
     # Flax derives the keys of the weights from the seed's key by fold_in, split gives others.
     seeds = args.seed + jnp.arange(args.num_seeds)
     keys = jax.vmap(lambda seed: jax.random.split(jax.random.PRNGKey(seed)))(seeds)
     state, obs = jax.vmap(envs.reset)(keys[:, 0])
-    runner_state = {"train_state": train_state, "envs": state, "obs": obs, "key": keys[:, 1]}
+    runner_state = {"agent": agents, "opt_state": opt_state, "envs": state, "obs": obs}
+    runner_state["key"] = keys[:, 1]
     # Some environments begin with weakly typed numbers, for which all would be compiled twice.
     return jax.tree.map(lambda x: x.astype(x.dtype), runner_state)
 
@@ -541,10 +542,10 @@ def log_seeds(run: Any, episodes: dict[str, np.ndarray], step: int) -> None:
     """
     of_seeds = zip(episodes["over"], episodes["score"], episodes["length"], strict=True)
     means = [
-        (score[over].mean(), length[over].mean()) for over, score, length in of_seeds if over.any()
+        [score[over].mean(), length[over].mean()] for over, score, length in of_seeds if over.any()
     ]
-    run.recent = means or run.recent
     if means:
+        run.recent = np.array(means).tolist()
         returns, lengths = np.transpose(means)
         point = {
             "charts/episodic_return": returns.mean(),
@@ -597,7 +598,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         if run.stopped():  # Ctrl-C or SIGTERM
             break
     if not run.stopped():
-        agent = runner_state["train_state"]["agent"]
+        agent = runner_state["agent"]
         run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.in_process import Run, events, flags_shown, load_script, train
+from helpers.in_process import Run, flags_shown, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -43,12 +43,12 @@ TINY |= {"env_threads": 1}
 
 
 def rollout(seed: int = 0, steps: int = 40, envs: int = 3) -> tuple[np.ndarray, ...]:
-    """Rewards, values, terminations and truncations as compute_gae takes them."""
+    """Rewards, values before and after steps, terminations, truncations: what compute_gae takes."""
     rng = np.random.default_rng(seed)
     rewards = rng.normal(size=(steps, envs)).astype(np.float32)
     values = rng.normal(size=(steps + 1, envs)).astype(np.float32)
     terminated, truncated = rng.random((2, steps, envs)) < 0.1
-    return rewards, values, terminated, truncated
+    return rewards, values[:-1], values[1:], terminated, truncated
 
 
 # ------ equations ------
@@ -56,16 +56,16 @@ def rollout(seed: int = 0, steps: int = 40, envs: int = 3) -> tuple[np.ndarray, 
 def test_advantages_equal_torchs_and_the_definition(script: ModuleType):
     args = script.Args(gamma=0.9, gae_lambda=0.8)
     numbers = rollout()
-    found, returns = script.compute_gae(*map(jnp.asarray, numbers), args)
+    found, returns = script.compute_gae(*numbers, args)
     wanted, wanted_returns = their.compute_gae(*numbers, args)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(returns, wanted_returns, rtol=1e-5, atol=1e-5)
-    rewards, values, terminated, truncated = numbers
+    rewards, values, next_values, terminated, truncated = numbers
     for env in range(3):
         for first in range(len(rewards)):
             total, weight = 0.0, 1.0
             for t in range(first, len(rewards)):
-                last = 0.0 if terminated[t, env] else values[t + 1, env]
+                last = 0.0 if terminated[t, env] else next_values[t, env]
                 total += weight * (rewards[t, env] + 0.9 * last - values[t, env])
                 if terminated[t, env] or truncated[t, env]:
                     break
@@ -74,12 +74,12 @@ def test_advantages_equal_torchs_and_the_definition(script: ModuleType):
 
 
 def minibatch(rows: int = 32) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Outputs of a network, and a minibatch with some reset steps."""
+    """Outputs of a network, and a minibatch."""
     rng = np.random.default_rng(1)
     outputs = [rng.normal(size=rows).astype(np.float32) * scale for scale in (0.3, 1, 0.3)]
     names = ("logprobs", "values", "advantages", "returns")
     mb = {name: rng.normal(size=rows).astype(np.float32) * 0.3 for name in names}
-    return outputs, mb | {"valid": rng.random(rows) < 0.8}
+    return outputs, mb
 
 
 @both
@@ -152,9 +152,11 @@ def test_network_and_clipped_gradient_equal_torchs(script: ModuleType, max_grad_
     twin = their.Agent(Space())
     twin.load_state_dict(torch_weights(script.named(agent)))
     tensors = {name: torch.from_numpy(rows) for name, rows in batch.items()}
-    stats = their.backward(twin, tensors, torch.arange(8), args)
+    stats = their.compute_gradient(twin, tensors, torch.arange(8), args)
     arrays = jax.tree.map(jnp.asarray, batch)
-    gradient, found = jax.jit(partial(script.backward, args=args))(agent, arrays, jnp.arange(8))
+    gradient, found = jax.jit(partial(script.compute_gradient, args=args))(
+        agent, arrays, jnp.arange(8)
+    )
     for name, value in stats.items():
         assert found[name] == pytest.approx(value.item(), rel=1e-3, abs=1e-5), name
     named = torch_weights(script.named(gradient))
@@ -324,7 +326,7 @@ def see(batch: dict[str, Any], mb_inds: Any) -> None:
 
 
 def proportional(agent: Any, batch: dict, mb_inds: Any, args: Any) -> tuple[Any, dict]:
-    """In place of `backward`: a gradient that depends on agent, advantages and actions."""
+    """In place of `compute_gradient`: a gradient that depends on agent, advantages and actions."""
     jax.debug.callback(see, batch, mb_inds, ordered=True)
     size = batch["advantages"][mb_inds].mean() + batch["actions"][mb_inds].mean()
     gradient = jax.tree.map(lambda p: 1e-3 * size * (p + 1), agent)
@@ -351,7 +353,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     SEEN.clear()
     for script in SCRIPTS:
         monkeypatch.setattr(script, "make_envs", lambda *arguments: Clockwork())
-        monkeypatch.setattr(script, "backward", proportional)
+        monkeypatch.setattr(script, "compute_gradient", proportional)
         monkeypatch.setattr(script, "Agent", small(script))
 
 
@@ -378,7 +380,6 @@ def test_rows_are_paired_and_all_are_learned_from(
         rows = {k: v.reshape(STEPS, ENVS, *v.shape[1:]) for k, v in batch.items()}
         assert batch["obs"].dtype == np.uint8
         assert (rows["obs"] == t[..., None, None, None]).all()
-        assert rows["valid"].all()
         # What must come out for each row, from rewards and values alone.
         rewards = np.where(np.hstack([t % 5 == 0, t % 5 == 3]), 100.0, 1.0 + t)
         values, advantages = rows["values"], rows["advantages"]
@@ -425,14 +426,16 @@ def test_loops_of_any_length_are_unrolled_on_a_cpu(
 ) -> None:
     """More minibatches are more lines for the compiler, not a loop."""
     script = SCRIPTS[1]
-    monkeypatch.setattr(script, "backward", lambda agent, *_: (agent, {"loss": jnp.zeros(())}))
+    monkeypatch.setattr(
+        script, "compute_gradient", lambda agent, *_: (agent, {"loss": jnp.zeros(())})
+    )
     optimizer = optax.scale_by_adam()
-    learner = {"agent": {"weight": jnp.zeros(3)}}
-    learner["moments"] = optimizer.init(learner["agent"])
+    train_state = {"agent": {"weight": jnp.zeros(3)}}
+    train_state["opt_state"] = optimizer.init(train_state["agent"])
     loops = []
     for num_minibatches in (1, 2):
         args = script.Args(num_minibatches=num_minibatches, update_epochs=epochs)
-        lowered = script.update_ppo.lower(learner, {}, jax.random.key(0), 0.1, optimizer, args)
+        lowered = script.update_ppo.lower(train_state, {}, jax.random.key(0), 0.1, optimizer, args)
         loops.append(lowered.as_text().count("stablehlo.while"))
     assert loops[0] == loops[1]
 
@@ -445,7 +448,7 @@ def test_target_kl_ends_the_update(script: ModuleType, watched: None, tmp_path: 
         folder.mkdir()
         flags = TINY | {"update_epochs": 3, "target_kl": target}
         run = train(script, folder, **flags, total_timesteps=40)
-        assert state_of(folder)["moments"]["count"] == 2 * 2 * epochs
+        assert state_of(folder)["train_state"]["opt_state"]["count"] == 2 * 2 * epochs
         assert run.scalars()["losses/approx_kl"][0][1] == pytest.approx(0.5)
 
 
@@ -453,16 +456,16 @@ def test_an_epoch_that_is_thrown_away_is_in_no_mean(monkeypatch: pytest.MonkeyPa
     """Also where its statistics are no numbers."""
     script = SCRIPTS[1]
 
-    def backward(agent: dict, *_: Any) -> tuple[dict, dict]:
+    def compute_gradient(agent: dict, *_: Any) -> tuple[dict, dict]:
         loss = jnp.where(agent["weight"] == 0, 3.0, jnp.nan)  # the second epoch's is not a number
         return {"weight": jnp.ones(())}, {"losses/approx_kl": jnp.ones(()), "loss": loss}
 
-    monkeypatch.setattr(script, "backward", backward)
+    monkeypatch.setattr(script, "compute_gradient", compute_gradient)
     args = script.Args(num_minibatches=1, update_epochs=3, target_kl=0.5)
     optimizer = optax.scale_by_adam()
-    learner: dict[str, Any] = {"agent": {"weight": jnp.zeros(())}}
-    learner["moments"] = optimizer.init(learner["agent"])
-    learned, means = script.update_ppo(learner, {}, jax.random.key(0), 0.1, optimizer, args)
+    train_state: dict[str, Any] = {"agent": {"weight": jnp.zeros(())}}
+    train_state["opt_state"] = optimizer.init(train_state["agent"])
+    learned, means = script.update_ppo(train_state, {}, jax.random.key(0), 0.1, optimizer, args)
     assert learned["agent"]["weight"] == pytest.approx(-0.1, 1e-4) and means["loss"] == 3
 
 
@@ -483,9 +486,9 @@ def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: P
     train(script, tmp_path, **flags, total_timesteps=20, seed=5)
     weights_key, _ = jax.random.split(jax.random.key(5))
     before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(weights_key)))()
-    state = state_of(tmp_path)
+    state = state_of(tmp_path)["train_state"]
     for name, array in script.named(before).items():
-        gradient = state["moments"][f"mu.{name}"] / 0.1
+        gradient = state["opt_state"][f"mu.{name}"] / 0.1
         wanted = array - 0.1 * gradient / (np.abs(gradient) + 1e-5)
         np.testing.assert_allclose(state["agent"][name], wanted, atol=1e-5, err_msg=name)
 
@@ -503,8 +506,6 @@ def test_games_are_reported_at_their_step(script: ModuleType, watched: None, tmp
     mean = np.mean([t + 10.0 * env for _, env, t in ends[:4]])
     assert scalars["charts/avg_episodic_return"] == [(20, mean), (40, mean)]
     assert scalars["charts/avg_episodic_length"] == [(20, 4.5), (40, 4.5)]
-    histograms = events(run.folder).Histograms("charts/episodic_returns")
-    assert [(h.step, h.histogram_value.num) for h in histograms] == [(20, 4), (40, 4)]
     recent = [[t + 10.0 * env, t] for _, env, t in ends]
     assert state_of(run.folder)["recent"] == recent
 
@@ -516,7 +517,6 @@ def test_nothing_is_reported_without_a_game(watched: None, tmp_path: Path):
         folder.mkdir()
         run = train(script, folder, **(TINY | {"num_steps": 1}), total_timesteps=2)
         assert not {name for name in run.scalars() if "episodic" in name}
-        assert not events(run.folder).Tags()["histograms"]
 
 
 def test_scan_is_the_loop(watched: None, tmp_path: Path):
@@ -525,8 +525,8 @@ def test_scan_is_the_loop(watched: None, tmp_path: Path):
         folder = tmp_path / script.__name__
         folder.mkdir()
         train(script, folder, **TINY, total_timesteps=100)
-        states.append(state_of(folder))
-    for part in ("agent", "moments"):
+        states.append(state_of(folder)["train_state"])
+    for part in ("agent", "opt_state"):
         same(states[0][part], states[1][part], rtol=1e-3, atol=1e-5)
 
 
@@ -542,8 +542,8 @@ def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_pat
     train(script, parts, **flags, total_timesteps=40)
     checkpoint = script.load_checkpoint(parts / "checkpoint.pt")
     assert script.train(uninterrupted.args, parts, checkpoint) == 0
-    for part in ("agent", "moments"):
-        same(state_of(whole)[part], state_of(parts)[part])
+    for part in ("agent", "opt_state"):
+        same(*(state_of(folder)["train_state"][part] for folder in (whole, parts)))
     resumed = Run(script, uninterrupted.args, parts).scalars()
     points, wanted = (run["losses/policy_loss"] for run in (resumed, uninterrupted.scalars()))
     assert points == wanted
@@ -559,15 +559,15 @@ def test_resume_auto_goes_on_with_the_run_that_was_killed(
     monkeypatch.setattr("sys.argv", [script.SCRIPT.name, *flags.split()])
     monkeypatch.setattr(script, "check", lambda args: None)  # EnvPool does not know Clockwork
     monkeypatch.chdir(tmp_path)
-    save = script.save_if_due
+    save = script.Run.save
 
-    def killed(run: Any, learner: Any, iteration: int, step: int) -> bool:
+    def killed(run: Any, train_state: Any, iteration: int) -> None:
         if iteration == 2:
             raise KeyboardInterrupt
-        return save(run, learner, iteration, step)
+        save(run, train_state, iteration)
 
     with monkeypatch.context() as first, pytest.raises(KeyboardInterrupt):
-        first.setattr(script, "save_if_due", killed)
+        first.setattr(script.Run, "save", killed)
         script.main()
     folder = command_line.the_folder(tmp_path / "runs")
     assert state_of(folder)["global_step"] == 20
@@ -594,8 +594,8 @@ def real_runs() -> list[Run]:
 
 @pytest.mark.slow("JAX compiles")
 def test_scan_is_the_loop_in_breakout():
-    loop, scan = (state_of(run.folder) for run in real_runs())
-    for part in ("agent", "moments"):
+    loop, scan = (state_of(run.folder)["train_state"] for run in real_runs())
+    for part in ("agent", "opt_state"):
         same(loop[part], scan[part], rtol=1e-2, atol=1e-4)
     loop_points, scan_points = (run.scalars() for run in real_runs())
     assert loop_points.keys() == scan_points.keys()
@@ -626,12 +626,12 @@ def test_divergence_ends_the_run(
     def diverging(agent: Any, *arguments: Any) -> tuple[Any, dict]:
         return agent, {"losses/approx_kl": jnp.array(0.0), "losses/grad_norm": jnp.array(jnp.nan)}
 
-    monkeypatch.setattr(script, "backward", diverging)
+    monkeypatch.setattr(script, "compute_gradient", diverging)
     args = script.Args(**TINY, total_timesteps=100, checkpoint_every=1)
     with pytest.raises(SystemExit) as stopped:
         script.train(args, tmp_path, {})
     assert stopped.value.code == 1 and "diverged at step 20" in capsys.readouterr().err
-    assert state_of(tmp_path)["global_step"] == 0
+    assert not (tmp_path / "checkpoint.pt").exists()
 
 
 SHORT = ("--num-envs", 2, "--num-steps", 8, "--num-minibatches", 1, "--update-epochs", 1)
@@ -659,14 +659,13 @@ def test_command_line(name: str, tmp_path: Path):
     ("flags", "message"),
     [
         ({"env_id": "CartPole-v1"}, r"CartPole-v1 is not an Atari game, see ppo\.py"),
-        ({"env_id": "Brekout-v5"}, "EnvPool has no Brekout-v5; it has .*Breakout-v5"),
-        ({"env_threads": 0}, "--env-threads starts at 1"),
+        ({"env_id": "Brekout-v5"}, "EnvPool has no Brekout-v5; its games .*Breakout-v5"),
+        ({"env_threads": 0}, "--env-threads must be at least 1"),
         ({"num_minibatches": 3}, "--num-minibatches must divide"),
         ({"device": "cuda"}, "--device cuda: .*cuda"),
-        ({"device": "cpu:7"}, "--device cpu:7: "),
         ({"device": "toaster"}, "--device toaster: .*toaster"),
-        ({"seed": 2**31}, r"--seed must be below 2\*\*31"),
-        ({"learning_rate": float("nan")}, "--learning-rate starts at"),
+        ({"seed": 2**31}, "--seed must be from 0 to"),
+        ({"learning_rate": float("nan")}, "--learning-rate must be from 0"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(
@@ -721,7 +720,8 @@ class BoobyTrap:
 def test_what_is_no_checkpoint_is_refused(
     script: ModuleType, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    state = {"script": f"{script.__name__.removeprefix('script_')}.py", "agent": {"a": np.ones(9)}}
+    state = {"script": f"{script.__name__.removeprefix('script_')}.py"}
+    state |= {"train_state": {"agent": {"a": np.ones(9)}}}
     state |= {"args": dataclasses.asdict(script.Args())}
     file, save = tmp_path / "checkpoint.pt", serialization.msgpack_serialize
     file.write_bytes(save(state))
@@ -745,9 +745,7 @@ def test_what_is_no_checkpoint_is_refused(
         script.load_checkpoint(file)
     stderr = capsys.readouterr().err
     assert refused.value.code == 2 and stderr.count("\n") == 1
-    missing = f"there is no {file}"
-    reason = missing if kind == "missing" else "is not a checkpoint that can be used here"
-    assert reason in stderr
+    assert "is not a checkpoint that can be used here" in stderr
     assert not (tmp_path / "sprung").exists()
 
 
@@ -757,7 +755,7 @@ def test_arrays_of_another_network_are_refused(script: ModuleType):
     found = script.with_arrays(tree, {"b": np.ones(3), "a": np.full(2, 5)})
     assert found["a"].tolist() == [5, 5] and found["b"].tolist() == [1, 1, 1]
     for arrays in ({"a": np.ones(2)}, {"a": np.ones(3), "b": np.ones(3)}):
-        with pytest.raises(ValueError, match="another network"):
+        with pytest.raises(ValueError, match="other names or shapes"):
             script.with_arrays(tree, arrays)
 
 

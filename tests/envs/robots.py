@@ -94,7 +94,7 @@ class UnnoticedExplosion(Explosion):
 
 
 class Metronome(Drill):
-    """All episodes alike, each as long as a rollout of 16 steps, one of which is the reset."""
+    """All episodes alike, each as long as a rollout of 16 steps."""
 
     def reset(self, rng: Any) -> State:
         return self.state(jnp.array(29.0), jnp.zeros((), int), jnp.zeros(2))
@@ -121,8 +121,8 @@ class Target(Drill):
 
 
 def long_config() -> config_dict.ConfigDict:
-    """Episodes of 15 steps at most."""
-    return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=15, impl="jax")
+    """Episodes of 16 steps at most."""
+    return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=16, impl="jax")
 
 
 for task in (Drill, DictDrill, Explosion, UnnoticedExplosion, Target):
