@@ -39,10 +39,11 @@ DRILL |= {"total_timesteps": STEPS * ENVS * 6, "seed": 4, "gamma": 0.9, "update_
 
 
 class Space:
-    """What an agent asks of its environments."""
+    """What an agent asks of its environments; the first two are for torch's."""
 
     single_observation_space = type("Box", (), {"shape": (5,)})
     single_action_space = type("Box", (), {"shape": (3,)})
+    obs_size, action_size = 5, 3
 
 
 def make_agent(moved: float = 0.4) -> Any:
@@ -86,10 +87,10 @@ def test_log_probability_entropy_and_value_are_those_of_a_normal_distribution():
     logprob, entropy, value = agent.get_logprob_entropy_value(jnp.array(x), jnp.array(action))
     assert logprob.shape == entropy.shape == value.shape == (50,)
     with torch.no_grad():
-        mean = twin.actor(torch.from_numpy(x))
+        mean = twin.actor(twin.normalize(torch.from_numpy(x)))
         normal = Independent(Normal(mean, twin.actor_logstd.exp()), 1)
         wanted = normal.log_prob(torch.from_numpy(action)), normal.entropy()
-        wanted += (twin.critic(torch.from_numpy(x)).squeeze(-1),)
+        wanted += (twin.get_value(torch.from_numpy(x)),)
     for found, right in zip((logprob, entropy, value), wanted, strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
     greedy = agent.get_action(jnp.array(x), jax.random.key(0), True)
@@ -100,7 +101,7 @@ def test_actions_are_sampled_from_that_distribution():
     agent, samples = make_agent(), 40_000
     x = jnp.ones((1, 5))
     actions = agent.get_action(jnp.repeat(x, samples, 0), jax.random.key(0))
-    z = np.asarray((actions - agent.actor(x)) / jnp.exp(agent.actor_logstd[...]))
+    z = np.asarray((actions - agent.actor(agent.normalize(x))) / jnp.exp(agent.actor_logstd[...]))
     assert np.abs(z.mean(0)).max() < 5 / samples**0.5
     assert np.abs(z.var(0) - 1).max() < 5 * (2 / samples) ** 0.5
     assert np.abs(np.corrcoef(z.T) - np.eye(3)).max() < 5 / samples**0.5
@@ -185,7 +186,7 @@ def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
 
 
 def test_rounding_does_not_add_up_over_many_merges():
-    """Spreads of 0.1 and 0.3 in turn: the shares of a merge, rounded, lose 7e-5 of theirs."""
+    """Spreads of 0.1 and 0.3 in turn: in 200,000 merges 7e-5 of the deviation are lost."""
     rows = jnp.array([[-0.1], [0.1]] * 32)
 
     def merge(stats: Any, _: None) -> tuple[Any, None]:
@@ -194,15 +195,15 @@ def test_rounding_does_not_add_up_over_many_merges():
         return stats, None
 
     stats, _ = jax.lax.scan(merge, jnp.array([[0.0], [0.0], [1.0]]), None, length=100_000)
-    np.testing.assert_allclose(stats.ravel(), [12_800_000, 0, 0.05**0.5], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(stats.ravel(), [12_800_000, 0, 0.05**0.5], rtol=1e-4, atol=1e-7)
 
 
-def test_features_are_normalized_and_clipped():
+def test_the_agent_normalizes_and_clips_observations():
     agent, obs = make_agent(), np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
     _, mean, std = np.array(agent.obs_stats[...])
-    found = agent.features(jnp.array(obs))
+    found = agent.normalize(jnp.array(obs))
     np.testing.assert_allclose(found, (obs - mean) / std, rtol=1e-4, atol=1e-5)
-    far = agent.features(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
+    far = agent.normalize(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
     assert far[0, :2].tolist() == [10.0, -10.0]
 
 
@@ -218,12 +219,14 @@ def discounted_sums(rewards: np.ndarray, done: np.ndarray, gamma: float) -> np.n
     return sums.ravel()
 
 
-reset = script.Playground.reset
+def in_step(_key: Any, shape: tuple[int], low: int, high: int) -> Any:
+    """In place of jax.random.randint: all first episodes have the greatest length, are whole."""
+    return jnp.full(shape, high - 1)
 
 
-def in_step(envs: Any, key: Any, stagger: bool = False) -> Any:
-    """In place of Playground.reset: all first episodes are whole."""
-    return reset(envs, key)
+def reset_all(envs: Any, key: Any, number: int) -> tuple[Any, Any]:
+    """States of many robots, and their observations."""
+    return jax.vmap(envs.reset)(jax.random.split(key, number))
 
 
 @pytest.fixture(scope="module")
@@ -231,21 +234,18 @@ def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[s
     """A run: of each iteration the rows, what compute_gae got, the batch and the statistics."""
     seen: list[dict[str, Any]] = []
     rollout, compute_gae, update_ppo = script.rollout, script.compute_gae, script.update_ppo
-    get_logprobs_values = script.get_logprobs_values
     copied = partial(jax.tree.map, np.array)
 
-    def spy_rollout(envs: Any, agent: Any, *arguments: Any) -> Any:
-        answer = rollout(envs, agent, *arguments)  # state, observations, trajectory
-        seen.append({"rows": copied(answer[2]), "stats": np.array(agent.obs_stats[...])})
+    def spy_rollout(envs: Any, agent: Any, *arguments: Any, greedy: bool) -> Any:
+        answer = rollout(envs, agent, *arguments, greedy=greedy)  # runner_state, trajectory
+        seen.append({"rows": copied(answer[1]), "stats": np.array(agent.obs_stats[...])})
+        seen[-1]["acted"] = agent
         return answer
-
-    def spy_values(agent: Any, trajectory: Any) -> Any:
-        last = agent.features(trajectory["final_obs"].reshape(-1, 5))
-        seen[-1]["final_values"] = np.array(agent.get_value(last)).reshape(STEPS, ENVS)
-        return get_logprobs_values(agent, trajectory)
 
     def spy_gae(*arguments: Any) -> Any:
         seen[-1]["gae"] = copied(arguments[:5])
+        last = seen[-1]["acted"].get_value(seen[-1]["rows"]["next_obs"])
+        seen[-1]["final_values"] = np.array(last)
         return compute_gae(*arguments)
 
     def spy_update(train_state: Any, batch: Any, *arguments: Any) -> Any:
@@ -257,9 +257,8 @@ def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(script, "rollout", spy_rollout)
         patch.setattr(script, "compute_gae", spy_gae)
-        patch.setattr(script, "get_logprobs_values", spy_values)
         patch.setattr(script, "update_ppo", spy_update)
-        patch.setattr(script.Playground, "reset", in_step)
+        patch.setattr(jax.random, "randint", in_step)
         folder = tmp_path_factory.mktemp("run")
         run = train(script, folder, **DRILL)
     seen[0]["run"] = run
@@ -268,8 +267,7 @@ def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[s
 
 def joined(iterations: list[dict[str, Any]], part: str, name: str) -> np.ndarray:
     """All steps of the run: (6 * STEPS, ENVS, ...)."""
-    arrays = [seen[part][name] for seen in iterations]
-    return np.concatenate([x.reshape(STEPS, ENVS, *x.shape[1:][part == "rows" :]) for x in arrays])
+    return np.concatenate([seen[part][name] for seen in iterations])
 
 
 def saved_stats(folder: Path, name: str) -> np.ndarray:
@@ -310,14 +308,11 @@ def test_observations_are_normalized_and_clipped(iterations: list[dict[str, Any]
     """
     before = np.zeros((0, 5))
     for i, seen in enumerate(iterations):
-        obs = seen["batch"]["obs"]
-        wanted = obs
+        obs = seen["batch"]["obs"].reshape(-1, 5)
         if i:
             np.testing.assert_allclose(seen["stats"], two_pass(before), rtol=1e-3, atol=1e-3)
-            _, mean, std = two_pass(before)
-            wanted = (obs - mean) / std.clip(1e-4)
-        features = seen["rows"]["features"].reshape(-1, 5)
-        np.testing.assert_allclose(features, wanted.clip(-10, 10), rtol=1e-2, atol=1e-2)
+        else:
+            assert seen["stats"].tolist() == [[0] * 5, [0] * 5, [1] * 5]
         in_update = seen["agent"]["obs_stats.value"]
         np.testing.assert_allclose(in_update, two_pass(before if i else obs), rtol=1e-3, atol=1e-3)
         before = np.concatenate([before, obs])
@@ -340,7 +335,7 @@ def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[di
     assert (rows["truncated"] & ~rows["terminated"]).sum() > 5
     for seen in iterations:
         rewards, values, next_values, terminated, truncated = seen["gae"]
-        batch = {n: x.reshape(STEPS, ENVS, *x.shape[1:]) for n, x in seen["batch"].items()}
+        batch = seen["batch"]
         np.testing.assert_array_equal(terminated, seen["rows"]["terminated"])
         np.testing.assert_array_equal(truncated, seen["rows"]["truncated"])
         for env in range(ENVS):
@@ -360,7 +355,7 @@ def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[di
 # ------ environments ------
 def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]]):
     """What was stored, against the rules by which Drill numbers, pays and ends its episodes."""
-    names = ("obs", "final_obs", "actions", "rewards", "terminated", "truncated", "over")
+    names = ("obs", "next_obs", "actions", "rewards", "terminated", "truncated", "over")
     rows = {name: joined(iterations, "rows", name) for name in (*names, "score", "length")}
     births, kinds = set(), set()
     for env in range(ENVS):
@@ -377,7 +372,7 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
             score += reward
             executed = row[t]["actions"].clip(-1, 1)
             last = np.zeros(5) if blown_up else [birth, step, *executed, 3]
-            np.testing.assert_array_equal(row[t]["final_obs"], np.array(last, np.float32))
+            np.testing.assert_array_equal(row[t]["next_obs"], np.array(last, np.float32))
             assert row[t]["rewards"] == reward and row[t]["score"] == score
             assert row[t]["terminated"] == terminated
             assert row[t]["truncated"] == (step == LIMIT) and row[t]["length"] == step
@@ -390,27 +385,35 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
                 assert shown.tolist() == [birth, 0, 0, 0, 3]
                 step, score = 0, 0.0
             else:
-                np.testing.assert_array_equal(shown, row[t]["final_obs"])
+                np.testing.assert_array_equal(shown, row[t]["next_obs"])
     assert len(births) == ENVS
     assert kinds >= {"blown up", (True, False), (False, True), (False, False)}
     assert (np.abs(rows["actions"]) > 1).mean() > 0.2
 
 
-def test_first_episodes_end_out_of_step_and_are_not_reported(tmp_path: Path):
-    envs = script.make_envs(script.Args(**DRILL | {"env_id": "robots:Metronome"}), tmp_path)
-    state, _ = envs.reset(jax.random.key(1), stagger=True)
-    first = np.asarray(envs.time_limit - state["length"])
+ENDS = ("truncated", "over")
+
+
+def test_first_episodes_end_out_of_step_and_are_not_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    seen = []
+
+    def spy(envs: Any, agent: Any, runner_state: Any, *arguments: Any, greedy: bool) -> Any:
+        after, trajectory = rollout(envs, agent, runner_state, *arguments, greedy=greedy)
+        seen.append((np.asarray(runner_state[0]["limit"]), jax.tree.map(np.asarray, trajectory)))
+        return after, trajectory
+
+    rollout = script.rollout
+    monkeypatch.setattr(script, "rollout", spy)
+    train(script, tmp_path, **DRILL | {"env_id": "robots:Metronome", "update_epochs": 1})
+    first = seen[0][0]
     assert set(first.tolist()) == set(range(1, 17))
-    step = jax.jit(envs.step)
-    truncated, reported = [], []
-    for _ in range(32):
-        state, _, outcome = step(state, jnp.zeros((ENVS, 2)))
-        truncated.append(np.asarray(outcome["truncated"]))
-        reported.append(np.asarray(outcome["over"]))
+    truncated, reported = (np.concatenate([x[name] for _, x in seen]) for name in ENDS)
     for robot in range(ENVS):
-        ends = 1 + np.flatnonzero(np.array(truncated)[:, robot])
+        ends = 1 + np.flatnonzero(truncated[:, robot])
         assert ends[:2].tolist() == [first[robot], first[robot] + 16]
-        told = 1 + np.flatnonzero(np.array(reported)[:, robot])
+        told = 1 + np.flatnonzero(reported[:, robot])
         assert told.tolist() == ends[int(first[robot] < 16) :].tolist()
 
 
@@ -419,7 +422,7 @@ def test_a_simulation_that_blows_up_leaves_the_statistics_alone(
     task: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """What counts in each episode: threes, threes and zeros are seen; 1, 0 and 0 are paid."""
-    monkeypatch.setattr(script.Playground, "reset", in_step)
+    monkeypatch.setattr(jax.random, "randint", in_step)
     run = train(script, tmp_path, **DRILL | {"env_id": f"robots:{task}", "num_steps": 18})
     episodes = 5 * 18 * ENVS // 3
     seen = np.repeat([3.0, 3.0, 0.0], episodes)[:, None].repeat(5, 1)
@@ -432,14 +435,12 @@ def test_a_simulation_that_blows_up_leaves_the_statistics_alone(
 def test_a_step_clips_actions_and_shows_the_state_of_a_dictionary(tmp_path: Path):
     args = script.Args(**(DRILL | {"env_id": "robots:DictDrill"}))
     envs = script.make_envs(args, tmp_path)
-    assert envs.single_observation_space.shape == (5,)
+    assert (envs.obs_size, envs.action_size) == (5, 2)
     state, obs = envs.reset(jax.random.key(1))
-    assert obs.shape == (ENVS, 5)
-    step = jax.jit(envs.step)
-    _, _, outcome = step(state, jnp.full((ENVS, 2), jnp.array([3.0, -0.5])))
-    goes_on = ~outcome["terminated"]
-    assert goes_on.sum() > ENVS / 2
-    assert (outcome["final_obs"][goes_on, 1:] == jnp.array([1.0, 1.0, -0.5, 3.0])).all()
+    assert obs.shape == (5,)
+    _, _, transition = jax.jit(envs.step)(state, jnp.array([3.0, -0.5]))
+    assert not transition["terminated"]
+    assert transition["next_obs"][1:].tolist() == [1.0, 1.0, -0.5, 3.0]
 
 
 def test_the_rollout_is_compiled_once(tmp_path: Path):
@@ -447,29 +448,49 @@ def test_the_rollout_is_compiled_once(tmp_path: Path):
     envs = script.make_envs(script.Args(**DRILL | {"env_id": "robots:Explosion"}), tmp_path)
     start = jax.eval_shape(envs.task.reset, jax.random.PRNGKey(0))
     assert jax.eval_shape(envs.task.step, start, jnp.zeros(2)).reward.weak_type
-    before, _ = envs.reset(jax.random.key(1))
-    after, _, _ = jax.eval_shape(envs.step, before, jnp.zeros((ENVS, 2)))
+    before, _ = jax.eval_shape(envs.reset, jax.random.key(1))
+    after, _, _ = jax.eval_shape(envs.step, before, jnp.zeros(2))
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.dtype, old.weak_type) == (new.dtype, new.weak_type)
+
+
+def matrix_products(jaxpr: Any) -> list[Any]:
+    """The matrix products in a program, those of its inner programs included."""
+    found = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    for eqn in jaxpr.eqns:
+        for part in jax.tree.leaves(list(eqn.params.values())):
+            part = getattr(part, "jaxpr", part)
+            found += matrix_products(part) if hasattr(part, "eqns") else []
+    return found
+
+
+def test_robots_are_simulated_in_full_precision(tmp_path: Path):
+    """Whatever JAX's default is: GPUs would use fewer digits."""
+    envs = script.make_envs(script.Args(env_id="robots:Product"), tmp_path)
+    state, _ = jax.eval_shape(envs.reset, jax.random.key(1))
+    programs = [jax.make_jaxpr(envs.reset)(jax.random.key(1))]
+    programs.append(jax.make_jaxpr(envs.step)(state, jnp.zeros(2)))
+    for program in programs:
+        products = matrix_products(program.jaxpr)
+        assert products and all("HIGHEST" in str(eqn.params["precision"]) for eqn in products)
 
 
 def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
     iterations: list[dict[str, Any]], tmp_path: Path
 ):
     args = replace(iterations[0]["run"].args, eval_episodes=7)
-    envs = script.make_envs(replace(args, num_envs=7), tmp_path)
+    envs = script.make_envs(args, tmp_path)
     agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
     agent = script.with_arrays(agent, state_of(iterations[0]["run"].folder)["train_state"]["agent"])
     before = jax.tree.map(np.array, script.named(agent))
     returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
     for name, array in script.named(agent).items():
         np.testing.assert_array_equal(array, before[name])
-    env_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
-    state, obs = envs.reset(env_key)
-    wanted, step = [None] * 7, jax.jit(envs.step)
-    for t in range(LIMIT):
-        key = jax.random.fold_in(act_key, t)
-        state, obs, rows = step(state, agent.get_action(agent.features(obs), key))
+    reset_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
+    state, obs = reset_all(envs, reset_key, 7)
+    wanted, step = [None] * 7, jax.jit(jax.vmap(envs.step))
+    for key in jax.random.split(act_key, LIMIT):
+        state, obs, rows = step(state, agent.get_action(obs, key))
         for robot in range(7):
             if rows["over"][robot] and wanted[robot] is None:
                 wanted[robot] = rows["score"][robot].item()
@@ -499,36 +520,23 @@ class Renderer:
         return np.zeros((32, 32, 3), np.uint8)
 
 
-def test_films_show_whole_episodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Every other pose, at 50 of them in a second; of every other episode, over many rollouts."""
+def test_films_show_about_30_pictures_for_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Every other pose, at 50 of them in a second."""
     monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
     Renderer.drawn = []
-    args = script.Args(**(DRILL | {"video_every": 2, "capture_video": True}))
-    envs = script.make_envs(args, tmp_path)
-    pose = np.arange(12.0)
-    over = np.isin(pose, [4, 6, 11])
-    rows = {"over": over, "qpos": pose[:, None]}
-    rows |= {"mocap_pos": np.zeros((12, 0, 3)), "mocap_quat": np.zeros((12, 0, 4))}
-    other = {name: np.zeros_like(x) for name, x in rows.items()}
-    rows = {name: np.stack([rows[name], other[name]], 1) for name in rows}
-    for part in (slice(0, 3), slice(3, 12)):
-        envs.film({name: x[part] for name, x in rows.items()})
-    films = sorted(path.name for path in tmp_path.glob("*.mp4"))
-    assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
-    assert Renderer.drawn == [0, 2, 4, 7, 9, 11]
-    Renderer.drawn = []
-    monkeypatch.setattr(script, "LONGEST_FILM", 3)
+    envs = script.make_envs(script.Args(**DRILL), tmp_path)
     still = np.zeros((0, 3)), np.zeros((0, 4))
-    envs.write_film(str(tmp_path), [(np.array([x]), *still) for x in range(20)])
-    assert Renderer.drawn == [0, 2, 4]
+    envs.film(5, [(np.array([float(x)]), *still) for x in range(9)])
+    assert [path.name for path in tmp_path.glob("*.mp4")] == ["rl-video-episode-5.mp4"]
+    assert Renderer.drawn == [0, 2, 4, 6, 8]
 
 
-def test_each_episode_of_an_evaluation_is_filmed(
+def test_every_nth_episode_of_an_evaluation_is_filmed(
     iterations: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
     Renderer.drawn = []
-    flags = {"eval_episodes": 3, "capture_video": True, "video_every": 1}
+    flags = {"eval_episodes": 5, "capture_video": True, "video_every": 2}
     args = replace(iterations[0]["run"].args, **flags)
     agent = jax.jit(lambda: script.Agent(script.make_envs(args, tmp_path), nnx.Rngs(0)))()
     script.evaluate(agent, args, tmp_path)
@@ -545,7 +553,7 @@ def test_no_random_key_is_used_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     keys.spy(monkeypatch, robots.Drill, "reset", 1)
     keys.spy(monkeypatch, script.Agent, "get_action", 2)
     keys.spy(monkeypatch, jax.random, "permutation", 0)
-    keys.spy(monkeypatch, script, "rollout", 4)
+    keys.spy(monkeypatch, script, "rollout", 3)
     keys.spy_on_weights(monkeypatch, script.nnx)
     flags = DRILL | {"num_steps": 12, "num_envs": 4, "anneal_lr": False}
     train(script, tmp_path, **flags | {"total_timesteps": 96})
@@ -558,7 +566,7 @@ def test_no_random_key_is_used_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_resumed_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(script.Playground, "reset", in_step)
+    monkeypatch.setattr(jax.random, "randint", in_step)
     flags = DRILL | {"env_id": "robots:Metronome", "anneal_lr": False}
     flags |= {"total_timesteps": STEPS * ENVS * 4}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -583,7 +591,7 @@ def test_probe_mean_moves_to_the_target(tmp_path: Path):
     envs = script.make_envs(run.args, tmp_path)
     agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
     agent = script.with_arrays(agent, state_of(tmp_path)["train_state"]["agent"])
-    x = agent.features(jnp.array([[-1.0], [1.0]]))
+    x = jnp.array([[-1.0], [1.0]])
     actions = agent.get_action(x, jax.random.key(0), True)
     np.testing.assert_allclose(actions, [[-0.5, -0.5], [0.5, 0.5]], atol=0.15)
     assert (agent.actor_logstd[...] < -0.4).all()  # it has become surer
@@ -618,15 +626,6 @@ def test_command_line(tmp_path: Path):
 
 
 # ------ flags and bad input ------
-def test_number_of_robots_depends_on_the_device(monkeypatch: pytest.MonkeyPatch):
-    assert script.Args().num_envs == 64 and script.Args(num_envs=5).num_envs == 5
-    assert script.Args(device="toaster").num_envs == 64
-    monkeypatch.setattr(script, "has_cuda", lambda: True)
-    args = script.Args(total_timesteps=10**6)
-    assert args.num_envs == 2048 and args.batch_size == 65_536 and args.num_iterations == 15
-    assert script.Args(cuda=False).num_envs == script.Args(device="cpu").num_envs == 64
-
-
 def refusal(capsys: pytest.CaptureFixture[str], **flags: Any) -> str:
     """The line in which check() refuses flags."""
     with pytest.raises(SystemExit) as refused:
@@ -659,18 +658,6 @@ def test_bad_input_is_refused_in_one_line(
     assert re.search(message, line), line
 
 
-def test_robots_that_cannot_be_fetched_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    """Playground clones them from GitHub; here there is no git."""
-    mjx_env = mujoco_playground._src.mjx_env
-    monkeypatch.setattr(mjx_env, "EXTERNAL_DEPS_PATH", tmp_path)
-    monkeypatch.setattr(mjx_env, "MENAGERIE_PATH", tmp_path / "mujoco_menagerie")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    line = refusal(capsys, env_id="Go1JoystickFlatTerrain")
-    assert "Go1JoystickFlatTerrain needs the robots of MuJoCo Menagerie" in line and "git" in line
-
-
 def test_a_mistake_in_ones_own_task_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch):
     def mistaken(*arguments: Any, **options: Any) -> None:
         raise FileNotFoundError("my_robot.xml")
@@ -678,12 +665,6 @@ def test_a_mistake_in_ones_own_task_keeps_its_traceback(monkeypatch: pytest.Monk
     monkeypatch.setattr(robots.Drill, "__init__", mistaken)
     with pytest.raises(FileNotFoundError, match="my_robot"):
         script.check(script.Args(env_id="robots:Drill"))
-
-
-def test_a_task_that_mujoco_has_outgrown_is_named(capsys: pytest.CaptureFixture[str]):
-    assert "no longer has what Playground's ReacherEasy calls" in refusal(
-        capsys, env_id="ReacherEasy"
-    )
 
 
 def test_films_need_something_to_draw_on(
