@@ -75,8 +75,11 @@ def percent(task: Task) -> str:
         printed = "\n".join(last_output(task.log)[1:])
     except OSError:
         printed = ""
-    found = re.findall(r"(?<![\d.])(\d{1,3})(?:\.\d+)? ?%", printed)
-    return f"{found[-1]:>3}%" if found else "starting"
+    found = re.findall(r"^([\d,]+) of ([\d,]+) steps", printed, re.MULTILINE)
+    if not found:
+        return "starting"
+    done, total = (int(number.replace(",", "")) for number in found[-1])
+    return f"{100 * done // total:3}%"
 
 
 def evaluation(task: Task) -> str:

@@ -730,7 +730,7 @@ def test_what_a_script_prints_is_understood(fake, tmp_path, capsys):
     args = module.Args(f"python {fake.path}", env_ids=["A-v0"], runs_dir=fake.runs_dir)
     task = module.expand(args)[0]
     task.log.parent.mkdir(parents=True)
-    for shown, lines in (("  0%", 2), ("100%", None)):
+    for shown, lines in (("starting", 2), ("100%", None)):
         task.log.write_text("$ python ppo.py\n" + "\n".join(printed.splitlines()[:lines]))
         assert percent(task) == shown
 

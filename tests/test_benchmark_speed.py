@@ -29,9 +29,8 @@ speed = load_program("speed.py")
 def test_what_a_script_prints_is_understood(tmp_path, capsys):
     train(load_script("ppo.py"), tmp_path / "run", total_timesteps=1024)
     printed = capsys.readouterr().out
-    assert printed.count("steps/s") > 1
     ours = speed.contenders(speed.Args(sb3=False))[0]
-    (found,) = re.findall(ours.pattern, printed)
+    found = re.findall(ours.pattern, printed)[-1]
     assert float(found.replace(",", "")) > 0
 
 

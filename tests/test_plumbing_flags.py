@@ -85,9 +85,10 @@ VARIANTS: dict[str, dict[str, object]] = {
     },
     "ppo_atari_envpool_xla_jax.py": ENVPOOL,
     "ppo_atari_envpool_xla_jax_scan.py": ENVPOOL,
-    "ppo_gymnax.py": {},
+    "ppo_gymnax.py": {"torch_deterministic": False},  # it would make environments slow on a GPU
     # It has none with MJX: all but task, steps and robots is as in ppo_continuous_action.py.
     "ppo_continuous_action_mjx.py": {
+        "torch_deterministic": False,  # as in ppo_gymnax.py
         "env_id": "CheetahRun",
         "total_timesteps": 10_000_000,
         "learning_rate": 3e-4,

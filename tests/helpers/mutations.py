@@ -1,5 +1,6 @@
 """Runs tests on edited copies of the scripts."""
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def run_pytest(script: Path, output: Path, selection: list[str]) -> None:
     """Body of a process: runs selected tests with `script` in place of the script of that name."""
+    multiprocessing.set_start_method(None, force=True)  # the system's default again
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
