@@ -267,8 +267,10 @@ class Agent(nnx.Module):
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
         """Log-probability of each action, the policy's entropy and the value: (...,) each."""
         normalized = self.normalize(x)
+        mean = self.actor(normalized)
         logstd = self.actor_logstd[...]
-        logprobs = norm.logpdf(action, self.actor(normalized), jnp.exp(logstd))  # [continuous-1]
+        std = jnp.exp(logstd)
+        logprobs = norm.logpdf(action, mean, std)  # [continuous-1] normal distribution
         logprob = logprobs.sum(-1)  # [continuous-3] independent components
         entropy = (logstd + 0.5 * jnp.log(2 * jnp.pi * jnp.e)).sum()
         return logprob, jnp.full_like(logprob, entropy), self.critic(normalized).squeeze(-1)
@@ -294,11 +296,11 @@ def compute_gae(
     def gae_step(lastgaelam: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         delta, done = row
         lastgaelam = delta + args.gamma * args.gae_lambda * ~done * lastgaelam
-        return lastgaelam, lastgaelam  # [core-5] generalized advantage estimation
+        return lastgaelam, lastgaelam  # for the row before, and as a row of the advantages
 
-    after_last = jnp.zeros_like(rewards[0])
-    _, advantages = jax.lax.scan(gae_step, after_last, (deltas, done), reverse=True)
-    return advantages, advantages + values
+    last_row = jnp.zeros_like(rewards[0])
+    _, advantages = jax.lax.scan(gae_step, last_row, (deltas, done), reverse=True)
+    return advantages, advantages + values  # [core-5] generalized advantage estimation
 
 
 def ppo_loss(
