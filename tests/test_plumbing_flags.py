@@ -92,7 +92,7 @@ VARIANTS: dict[str, dict[str, object]] = {
         "env_id": "CheetahRun",
         "total_timesteps": 10_000_000,
         "learning_rate": 3e-4,
-        "num_envs": 0,
+        "num_envs": 64,
         "num_steps": 32,
         "num_minibatches": 32,
         "update_epochs": 10,
