@@ -18,7 +18,9 @@ Details: core 1-12, atari 2, 5-9, aux 3 (atari-8 replaces core-13)
 Deviations: truncated episodes bootstrapped
 """
 
+import ctypes
 import os
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -261,6 +263,17 @@ class Agent(nn.Module):
         return logprob, entropy, self.get_value(x)
 
 
+def keep_freed_memory() -> None:
+    """Lets the process keep the memory of freed tensors, which Linux would clear each time anew.
+
+    That is worth 7 % of the time on a CPU.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mappings of their own for large blocks
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing goes back to the system
+
+
 def compute_gae(
     rewards: np.ndarray,
     values: np.ndarray,
@@ -372,6 +385,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
     agent = Agent(envs, args.bf16).to(device)
     agent.to(memory_format=torch.channels_last)  # convolutions on CPUs: 10 to 18 % faster
+    keep_freed_memory()
     optimizer = optim.Adam(
         agent.parameters(),
         lr=args.learning_rate,

@@ -1,5 +1,6 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -269,6 +270,31 @@ def test_bf16_rounds_the_convolutions():
 
 @pytest.mark.slow("whole games")
 @pytest.mark.skipif(sys.platform != "linux", reason="done for Linux's allocator alone")
+def test_freed_memory_is_kept(tmp_path: Path):
+    """In a run, after some tensors of 64 MB the next one has pages of theirs: none is cleared."""
+    program = """
+import resource
+import sys
+from pathlib import Path
+
+import torch
+from helpers.in_process import load_script, train
+
+script = load_script("ppo_atari.py")
+flags = {"num_envs": 2, "num_steps": 8, "total_timesteps": 16, "torch_threads": 1}
+train(script, Path(sys.argv[1]), **flags)
+for _ in range(20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.splitlines()[-1]) < 100  # 15,625 pages of 4 KiB
+
+
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """What the rollout kept of the network's outputs is what the network says in the update."""
     ratios = record_ratios(script, monkeypatch)

@@ -32,9 +32,10 @@ FAMILY: dict[str, Script] = {
     "ppo_multidiscrete.py": Script("ppo.py", (8, 62), extras=("microrts",)),
     # 40 lines find and check the masks: those that an environment gives are not all alike.
     "ppo_multidiscrete_mask.py": Script("ppo_multidiscrete.py", (13, 63), extras=("microrts",)),
-    # 53 of these lines are the three wrappers and `warp`, a class for each detail. Policy and value
-    # get the features of the network that they share, wherever ppo.py's get observations.
-    "ppo_atari.py": Script("ppo.py", (34, 114), extras=("atari",)),
+    # 53 of these lines are the three wrappers and `warp`, a class for each detail; 19 make
+    # convolutions fast. Policy and value get the features of the network that they share, wherever
+    # ppo.py's get observations.
+    "ppo_atari.py": Script("ppo.py", (34, 128), extras=("atari",)),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
     "ppo_atari_lstm.py": Script("ppo_atari.py", (19, 61), extras=("atari",)),
     # Learning in parallel takes 50 lines; the rest chooses GPUs, backend, threads, checks flags.
