@@ -40,11 +40,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import plot
-import run_folders
+import runs as run_folders
 import tyro
 from console import check_folder, fail, warn
-from intervals import p_value, welch
 from matplotlib.colors import LinearSegmentedColormap, Normalize
+from stats import p_value, welch
 from tasks import diverged
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))

@@ -45,7 +45,7 @@ import run
 import tyro
 from console import Signals, check_folder, fail
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from run_folders import RETURN, short_number
+from runs import RETURN, short_number
 from tasks import Task, find_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -52,7 +52,7 @@ from comparison import (
 from comparison_picture import draw
 from console import fail, seeds, warn
 from plot import check_results
-from run_folders import (
+from runs import (
     METRICS,
     NO_EPISODE,
     RETURN,

@@ -7,23 +7,18 @@ import csv
 import itertools
 import math
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import run_folders
+import runs as run_folders
 from console import fail, warn
-from intervals import degrees_of_freedom, variance, weighted_sum
 from rliable import library, metrics
-from run_folders import SAME_STEPS, Run
+from runs import SAME_STEPS, Run
 from scipy import stats
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-import holm
-from holm import ALPHA
+from stats import ALPHA, beyond_chance, degrees_of_freedom, variance, weighted_sum
 
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
@@ -652,7 +647,7 @@ def note_clear_environments(scores: Scores, comparisons: list[Comparison]) -> No
         for env_id, found in comparison.by_env.items()
         if not (math.isnan(found.p) or scores.scales[env_id].alike)
     ]
-    beyond = holm.beyond_chance([one.by_env[env_id].p for one, env_id in tests])
+    beyond = beyond_chance([one.by_env[env_id].p for one, env_id in tests])
     for place, (comparison, env_id) in enumerate(tests):
         comparison.tests = len(tests)
         if comparison.by_env[env_id].sign:

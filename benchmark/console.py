@@ -55,6 +55,13 @@ def check_name(flag: str, name: str) -> None:
         fail(f"{flag}: {name!r} is not the name of a file")
 
 
+def cpu_count() -> int:
+    """How many CPUs this process may use, where the system says so; else how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def seeds(count: int) -> str:
     """How many runs there are: '1 seed', '3 seeds'."""
     return f"{count} seed{'s' if count > 1 else ''}"

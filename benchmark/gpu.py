@@ -36,12 +36,13 @@ from typing import Literal, NoReturn
 
 import speed
 import tyro
+from console import cpu_count
 from tasks import kill_all
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parents[1]
 PPO = ROOT / "ppo"
-CPUS = os.cpu_count() or 1
+CPUS = cpu_count()
 
 
 @dataclass

@@ -41,7 +41,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
-from run_folders import (
+from runs import (
     METRICS,
     RETURN,
     SAME_STEPS,

@@ -37,7 +37,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 from console import Signals, fail, seeds
-from run_folders import HASH_DIGITS, Provenance, Run, mean_and_std, read_runs
+from runs import HASH_DIGITS, Provenance, Run, mean_and_std, read_runs
 from scipy import stats
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))

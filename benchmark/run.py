@@ -23,7 +23,6 @@ failed or was left out or what follows failed, 2 for bad input, 130 after Ctrl-C
 
 import importlib.util
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from console import Progress, Signals, check_folder, check_name, fail
+from console import Progress, Signals, check_folder, check_name, cpu_count, fail
 from tasks import (
     BUSY,
     OWN_FLAGS,
@@ -119,7 +118,7 @@ def threads_per_run(args: Args) -> int | None:
         return args.cpus
     if args.workers == 1:
         return None
-    return max(1, (os.cpu_count() or 1) // args.workers)
+    return max(1, cpu_count() // args.workers)
 
 
 def expand(args: Args) -> list[Task]:

@@ -74,6 +74,8 @@ UNDONE = {  # by script: what is undone before it is compared
     "ppo_atari_envpool.py": (BOOTSTRAP,),
 }
 IN_DOUBLE_PRECISION = (("float32", "float64"), (".float()", ".double()"))
+# Where the script's own default is an environment in which rounding grows at once.
+ENV_IDS = {"ppo_continuous_action.py": "Hopper-v4"}
 # Differences, of the way that the weights have come.
 SAME = 1e-9  # so little is called the same
 ROUNDING = 1e-12  # directly after less than this ...
@@ -85,7 +87,7 @@ class Args:
     script: Annotated[str, tyro.conf.Positional]  # of ppo/; CleanRL's has the same name
     cleanrl: Path  # clone of CleanRL
     iterations: int = 5  # of each, at least 2: the first one has the full learning rate
-    env_id: str | None = None  # environment of both; by default the script's own
+    env_id: str | None = None  # environment of both; by default the script's own, or Hopper-v4
     seed: int = 1  # of both
     undo: bool = True  # undo what differs on purpose
 
@@ -239,7 +241,8 @@ def replace(*replacements: tuple[Any, str, Any]) -> None:
 
 def options(args: Args) -> dict[str, Any]:
     """The flags that both programs have."""
-    return {"seed": args.seed} | ({} if args.env_id is None else {"env_id": args.env_id})
+    env_id = args.env_id or ENV_IDS.get(args.script)
+    return {"seed": args.seed} | ({} if env_id is None else {"env_id": env_id})
 
 
 def serve_cleanrl(script: Any, args: Args) -> None:
@@ -309,6 +312,8 @@ def comparable(source: str, script: str, undo: bool) -> str:
         for tag in UNDONE[script]:
             source = known[tag].apply(source)
     for single, twice in IN_DOUBLE_PRECISION:
+        if single not in source:
+            raise ValueError(f"{script} has no {single} that could become {twice}")
         source = source.replace(single, twice)
     return source
 

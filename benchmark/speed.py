@@ -51,7 +51,7 @@ from typing import NamedTuple, NoReturn
 
 import solved
 import tyro
-from console import fail
+from console import cpu_count, fail
 from tasks import kill_all
 
 HERE = Path(__file__).resolve().parent
@@ -645,7 +645,7 @@ def processor() -> str:
 
 def note(args: Args) -> str:
     """How the table was made."""
-    machine = f"{os.cpu_count()} CPU cores"
+    machine = f"{cpu_count()} CPU cores"
     if model := processor():
         machine += f" ({model})"
     if args.cuda:

@@ -31,11 +31,11 @@ import numpy as np
 import plot
 import tyro
 from console import fail, seeds
-from intervals import weighted_sum
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from plot import plt
-from run_folders import short_number
+from runs import short_number
+from stats import weighted_sum
 
 ROW_HEIGHT = 0.27  # of an environment, in inches
 DASHES: Any = (0, (4, 4))  # of published scores

@@ -18,7 +18,7 @@ import numpy as np
 import optuna
 import plot
 import run
-import run_folders
+import runs as run_folders
 from console import Progress, Signals, clock, fail, last_output
 from optuna.distributions import (
     BaseDistribution,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import intervals
 import numpy as np
 import optuna
 import plot
-import run_folders
+import runs as run_folders
+import stats as intervals
 from console import Signals
 from matplotlib.ticker import LogLocator, NullFormatter
 from optuna.distributions import (

@@ -20,6 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # nohup does the same with the loss of the terminal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # OpenMP's threads spin while they wait; several tests run at once and need the CPUs.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     # XLA leaves out LLVM's optimizations: they would take longer than they save here.

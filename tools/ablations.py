@@ -7,17 +7,20 @@ run yet, and says so.
 
 import csv
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import holm
 from details import DETAILS
-from holm import ALPHA
-from sync import Collection
+from sync import ROOT, Collection
 from undo import Ablation, ablations
+
+sys.path.append(str(ROOT / "benchmark"))
+import stats
+from stats import ALPHA
 
 TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their details begin
     "ppo.py": ("core", "aux", "deviation"),
@@ -194,7 +197,7 @@ def named(effects: list[Effect]) -> str:
 
 def beyond_chance(effects: list[Effect]) -> list[Effect]:
     """Those that Holm's correction over all of these effects leaves, the surest first."""
-    return [effects[place] for place in holm.beyond_chance([effect.p for effect in effects])]
+    return [effects[index] for index in stats.beyond_chance([effect.p for effect in effects])]
 
 
 def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> str:

@@ -63,8 +63,10 @@ class Mutation(Undoing):
         wanted = [words.split(" and ")[0] for words in selection.split(" or ")]
         names = [name for name in tests_in(file) if any(word in name for word in wanted)]
         if not names:
-            raise ValueError(f"{self.table}: no test in tests/{file} has {selection} in its name")
-        return [f"tests/{file}::{name}" for name in names]
+            raise ValueError(
+                f"{self.table}: no test in {path_of(file)} has {selection} in its name"
+            )
+        return [f"{path_of(file)}::{name}" for name in names]
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,17 @@ class Ablation(Undoing):
         return self.tag.replace(" ", "-")
 
 
+def path_of(file: str) -> str:
+    """A test file by its name, from the root: tests/algorithms/test_ppo.py."""
+    (path,) = TESTS.glob(f"*/{file}")
+    return path.relative_to(ROOT).as_posix()
+
+
 @functools.cache
 def tests_in(file: str) -> list[str]:
     """The test functions in a file of tests/: `test_a`, `TestClass::test_b`."""
     found = []
-    for node in ast.parse((TESTS / file).read_text(encoding="utf-8")).body:
+    for node in ast.parse((ROOT / path_of(file)).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef):
             found.append(node.name)
         if isinstance(node, ast.ClassDef):

@@ -1,7 +1,7 @@
 """Imports the scripts for tests, trains with them and reads what they have written.
 
 The environment variable PPO_SCRIPT names a file that is imported in place of the script of the same
-file name: tests/test_mutations.py runs the tests on edited copies that way.
+file name: tests/tools/test_mutations.py runs the tests on edited copies that way.
 """
 
 import copy

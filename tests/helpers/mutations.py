@@ -22,7 +22,8 @@ def run_pytest(script: Path, output: Path, selection: list[str]) -> None:
     os.environ["PPO_SCRIPT"] = str(script)
     os.environ["COLUMNS"] = "300"  # the reason of a failure is cut off at the terminal's width
     os.chdir(TESTS.parent)
-    files = sorted({f"tests/{item.split(' ', 1)[0]}" for item in selection})
+    modules = {item.split(" ", 1)[0] for item in selection}
+    files = sorted(str(file) for name in modules for file in TESTS.glob(f"*/{name}"))
     names = " or ".join(sorted(item.split(" ", 1)[1] for item in selection))
     # No plugins, and no search for garbage at the end: those would take longer than the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -135,7 +135,7 @@ def test_offline_run_has_the_films(
 
 
 def test_tensorboard_has_the_evaluation(tracked: CommandRun) -> None:
-    """The other metrics are those of tests/test_ppo.py."""
+    """The other metrics are those of tests/algorithms/test_ppo.py."""
     assert [step for step, _ in curve(tracked.folder, "eval/episodic_return")] == [2048]
 
 

@@ -27,7 +27,7 @@ from toy_game import LENGTHS, Toy
 
 script = load_script("ppo_pettingzoo_ma_atari.py")
 FILE = command_line.PPO / "ppo_pettingzoo_ma_atari.py"
-run_folders = load_program("run_folders.py")
+run_folders = load_program("runs.py")
 ARGS = {"env_id": "toy_v0", "seed": 1}
 SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
 

@@ -36,7 +36,7 @@ def stand_in(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch
 
 def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(2)))
     flags = ("--env-ids", "A-v0", "ns/B-v0", "--num-seeds", "2", "--start-seed", "5")
     dry = fake.run(*flags, "--dry-run")
     assert dry.returncode == 0 and len(dry.stdout.splitlines()) == 4 and not fake.run_folders()
@@ -68,7 +68,7 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
 
 def test_workers_share_the_cpus(fake, monkeypatch):
     module = load_program("run.py")
-    monkeypatch.setattr(os, "cpu_count", lambda: 14)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(14)))
     for workers, threads in ((1, None), (4, 3), (20, 1)):
         args = module.Args(command=f"python {fake.path}", env_ids=["A-v0"], workers=workers)
         assert {task.threads for task in module.expand(args)} == {threads}
@@ -651,7 +651,6 @@ def test_bad_input_is_one_line_and_exit_code_2(fake, flags, command, message):
         "broken",
         "charts",
         "compare",
-        "film",
         "plot",
         "rerun",
         "run",

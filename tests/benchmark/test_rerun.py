@@ -11,9 +11,9 @@ import pytest
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, stops
 from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
-from run_folders import RETURN
+from runs import RETURN
 from scipy import stats
-from test_benchmark_plot import episodes, make_run
+from test_plot import episodes, make_run
 from undo import own_ablations
 
 rerun = load_program("rerun.py")

@@ -13,7 +13,7 @@ from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program
 
 same_numbers = load_program("same_numbers.py")
-PPO = Path(__file__).resolve().parents[1] / "ppo"
+PPO = Path(__file__).resolve().parents[2] / "ppo"
 OURS = (PPO / "ppo.py").read_text()
 # As CleanRL's script draws actions and minibatches, and something more before the training.
 DRAWN_OTHERWISE = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import run_folders
+import runs as run_folders
 import tyro
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
@@ -417,7 +417,7 @@ def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
         facts |= {"argv": argv, "versions": {"python": "3.12.1", "torch": "2.13.0"}}
         facts["args"] |= {"gamma": facts["args"]["gamma"] - 0.1}
         (run / name / "args.json").write_text(json.dumps(facts))
-    (found,) = load_program("run_folders.py").find_runs(tmp_path / "runs").runs.values()
+    (found,) = load_program("runs.py").find_runs(tmp_path / "runs").runs.values()
     assert found.settings["gamma"] == pytest.approx(0.79)
     made = found.provenance
     assert made.flags == "--total-timesteps 2000"

@@ -118,7 +118,7 @@ def test_versions_of_a_peer_are_exact(peer):
 
 def test_the_note_names_the_processor(monkeypatch):
     """Whose units decide whether --bf16 is faster."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(2)))
     monkeypatch.setattr(speed, "processor", lambda: "Model 7")
     assert "in turn on 2 CPU cores (Model 7), threads" in speed.note(speed.Args())
     assert "in turn on 2 CPU cores (Model 7) and a GPU," in speed.note(speed.Args(cuda=True))

@@ -50,7 +50,7 @@ def test_every_detail_names_a_test_and_core_details_their_explanation():
     about = about_details(COLLECTION)
     for name in DETAILS:
         text = "\n".join(about.get(name, []))
-        found = re.findall(r"`(tests/\w+\.py)::(?:(\w+)::)?(\w+)`", text)
+        found = re.findall(r"`(tests/\w+/\w+\.py)::(?:(\w+)::)?(\w+)`", text)
         assert found or name == "aux-1"  # which no script has
         assert f"(read-ppo.md#{name})" in text or not name.startswith("core-")
     text = explanations(COLLECTION, about)
@@ -61,8 +61,10 @@ def test_names_of_a_mutations_tests():
     mutation = Mutation(
         "ppo.py", "core-1", (), "nothing", "test_details.py a_failure and x or undo"
     )
-    assert mutation.test_names() == ["tests/test_details.py::test_a_failure_of_each_kind"]
-    with pytest.raises(ValueError, match=r"mutations/ppo\.toml: no test in tests/test_details\.py"):
+    assert mutation.test_names() == ["tests/tools/test_details.py::test_a_failure_of_each_kind"]
+    with pytest.raises(
+        ValueError, match=r"mutations/ppo\.toml: no test in tests/tools/test_details\.py"
+    ):
         replace(mutation, tests="test_details.py nothing_of_the_kind").test_names()
 
 

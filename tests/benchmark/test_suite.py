@@ -9,8 +9,8 @@ import pytest
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
 from scipy import stats
-from test_benchmark_plot import episodes
-from test_benchmark_plot import make_run as plotted_run
+from test_plot import episodes
+from test_plot import make_run as plotted_run
 
 suite = load_program("suite.py")
 EPISODES = 200  # of a run, one each 10 steps

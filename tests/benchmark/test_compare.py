@@ -12,12 +12,12 @@ import comparison as numbers
 import comparison_picture
 import numpy as np
 import pytest
-import run_folders
+import runs as run_folders
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import events, load_program
 from rliable import metrics
 from scipy import stats
-from test_benchmark_plot import episodes, make_run
+from test_plot import episodes, make_run
 from torch.utils.tensorboard import SummaryWriter
 
 compare = load_program("compare.py")

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import intervals
 import numpy as np
 import optuna
 import plot
 import pytest
-import run_folders
+import runs as run_folders
+import stats as intervals
 import tuning
 import tuning_results
 import tyro
@@ -29,7 +29,7 @@ from helpers.command_line import finish, wait_until
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 from scipy import stats
-from test_benchmark_plot import episodes, make_run
+from test_plot import episodes, make_run
 from torch.utils.tensorboard import SummaryWriter
 
 ENVS = ("A-v0", "B-v0")

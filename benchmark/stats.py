@@ -1,6 +1,6 @@
-"""How far apart groups of runs are: intervals and tests that allow for unequal variances.
+"""How far apart groups of runs are: Welch's intervals and tests, and Holm's correction.
 
-Part of tune.py, ablation_plot.py, compare.py and suite.py.
+Part of tune.py, ablation_plot.py, compare.py and suite.py, and of tools/ablations.py.
 """
 
 import math
@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+
+ALPHA = 0.05  # probability that chance alone makes any difference look real
 
 
 class Difference(NamedTuple):
@@ -104,3 +106,17 @@ def p_value(scores: np.ndarray, baseline: np.ndarray) -> float:
     if not len(scores):
         return math.nan
     return weighted_sum([scores, baseline], [1, -1]).p_value
+
+
+def beyond_chance(p_values: Sequence[float]) -> list[int]:
+    """Indices of the p-values that Holm's step-down correction rejects, the smallest first.
+
+    One that is NaN belongs to a difference that was not tested and does not count. See Holm (1979),
+    A simple sequentially rejective multiple test procedure.
+    """
+    tested = [index for index, p in enumerate(p_values) if not math.isnan(p)]
+    tested.sort(key=lambda index: p_values[index])
+    for rank, index in enumerate(tested):
+        if p_values[index] > ALPHA / (len(tested) - rank):
+            return tested[:rank]
+    return tested

@@ -13,9 +13,9 @@ import warnings
 from pathlib import Path
 
 import ablations as results
-import intervals
 import pytest
-import run_folders
+import runs as run_folders
+import stats as intervals
 from ablations import Effect, read_effects, table, write_effects
 from details import DETAILS, NOT_IMPLEMENTED
 from family import Script

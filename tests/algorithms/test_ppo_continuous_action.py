@@ -105,7 +105,7 @@ def test_initial_policy():
 @pytest.mark.parametrize("value_moved", ["to", "away"])
 @pytest.mark.parametrize("flags", [{}, {"ent_coef": 0.3, "vf_coef": 0.1}, {"norm_adv": False}])
 def test_update_equals_stable_baselines3(flags: dict[str, Any], value_moved: str):
-    """Loss and gradient of a minibatch: see tests/test_ppo_loss.py for the discrete ones."""
+    """Loss and gradient of a minibatch: of discrete actions: test_ppo_loss.py."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.logger import Logger
 
