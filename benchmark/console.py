@@ -62,6 +62,11 @@ def cpu_count() -> int:
     return os.cpu_count() or 1
 
 
+def mebibytes(maxrss: int) -> float:
+    """The `ru_maxrss` of a process, its peak memory, in MiB: macOS counts bytes, Linux KiB."""
+    return maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+
+
 def seeds(count: int) -> str:
     """How many runs there are: '1 seed', '3 seeds'."""
     return f"{count} seed{'s' if count > 1 else ''}"

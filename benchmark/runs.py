@@ -342,6 +342,8 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
         return
     if not len(run.scores):
         found.left_out[key] = NO_EPISODE
+        if older := found.runs.pop(key, None):
+            warn(f"{older.folder} is left out: in the newer {folder.name} no episode ended")
         return
     if key in found.runs:
         warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")

@@ -34,6 +34,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import tyro
+from console import mebibytes
 
 PPO = Path(__file__).resolve().parents[1] / "ppo" / "ppo.py"
 Knob = Literal["num_envs", "num_steps", "width"]
@@ -115,7 +116,7 @@ def run(args: Args, knob: Knob, value: int, folder: Path) -> tuple[float, float]
     script.train(flags(args, knob, value, script), folder / "run", {})
     (first_time, first_step), (last_time, last_step) = logged[0], logged[-1]
     speed = (last_step - first_step) / (last_time - first_time)
-    return speed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return speed, mebibytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def run_quietly(args: Args, knob: Knob, value: int, results: Any) -> None:

@@ -51,7 +51,7 @@ from typing import NamedTuple, NoReturn
 
 import solved
 import tyro
-from console import cpu_count, fail
+from console import cpu_count, fail, mebibytes
 from tasks import kill_all
 
 HERE = Path(__file__).resolve().parent
@@ -371,7 +371,7 @@ def run_command(
             stopper.join()  # what it asks whether it is enough belongs to the caller from now on
         output.seek(0)
         printed = output.read()
-    memory = usage.ru_maxrss / 1024
+    memory = mebibytes(usage.ru_maxrss)
     processor = usage.ru_utime + usage.ru_stime
     return Ended(process.returncode, printed, memory, late.is_set(), processor)
 

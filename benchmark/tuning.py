@@ -179,19 +179,25 @@ def flags(params: dict[str, Any]) -> list[str]:
     return words
 
 
-def score_at(events: run_folders.Events, step: float, kind: Literal["final", "curve"]) -> float:
+def score_at(
+    events: run_folders.Events,
+    step: float,
+    kind: Literal["final", "curve"],
+    window: int = run_folders.WINDOW,
+) -> float:
     """Score of a run up to a step, before it was normalized; NaN if no episode had ended.
 
-    final: mean of the last 100 episodes then; curve: mean of that over all steps until then.
+    final: mean of the last `window` episodes then; curve: mean of that over all steps until then.
     """
     steps, _, scores = np.array(events.episodes, float).reshape(-1, 3).T
     known = steps <= step
     if not known.any():
         return math.nan
     if kind == "final":
-        return float(scores[known][-run_folders.WINDOW :].mean())
+        return float(scores[known][-window:].mean())
     grid = np.linspace(0, step, plot.POINTS + 1)[1:]
-    return float(np.nanmean(run_folders.value_at(grid, steps, run_folders.rolling_mean(scores))))
+    curve = run_folders.rolling_mean(scores, window)
+    return float(np.nanmean(run_folders.value_at(grid, steps, curve)))
 
 
 # ------ a trial ------
@@ -304,12 +310,14 @@ class Judge:
         facts = json.loads((folder / "args.json").read_text())
         metric = self.args.metric or run_folders.METRICS.get(task.script.name, run_folders.RETURN)
         events = run_folders.read_events(folder, metric)
+        window = run_folders.window_of(metric)
         total = facts["args"]["total_timesteps"]
         for place in range(1, PLACES + 1):
             step = total * place / PLACES
             if over or events.last_step >= step:
-                self.report(candidate, place, score_at(events, step, self.args.score))
-        score = score_at(events, total if over else events.last_step, self.args.score)
+                self.report(candidate, place, score_at(events, step, self.args.score, window))
+        end = total if over else events.last_step
+        score = score_at(events, end, self.args.score, window)
         candidate.current = self.mean_so_far(candidate, score)
         took = time.monotonic() - started
         candidate.look_again = started + max(1.0, took / READING)

@@ -160,7 +160,7 @@ def score(root: Path, script: str) -> str:
     """That of SHOWN, or the first environment with runs and a published score, or with runs.
 
     With its steps if nobody has published a score after as many; of a script whose runs are all
-    shorter than published, the first of them.
+    shorter than published, those of the first environment.
     """
     ours, theirs = scores(root, script), published(root, script)
     chosen = [SHOWN[script]] if SHOWN.get(script) in ours else []
@@ -171,12 +171,14 @@ def score(root: Path, script: str) -> str:
         else:
             beside = f" after {steps_of(root, script, env_id)} steps"
         return f"{shown}{beside}{seeds(ours[env_id])}"
-    for run in runs_of(root, script):
-        measure = MEASURES.get(script, "")
-        steps = short_number(int(run["steps"])), short_number(theirs[run["env_id"]][1])
-        shown = f"{run['env_id']}: {measure}{mean_and_std([float(run['score'])])}"
-        return f"{shown} after {steps[0]} of {steps[1]} steps, 1 seed"
-    return "to come"
+    rows = runs_of(root, script)
+    if not rows:
+        return "to come"
+    env_id = rows[0]["env_id"]
+    found = [float(row["score"]) for row in rows if row["env_id"] == env_id]
+    steps = f"{steps_of(root, script, env_id)} of {short_number(theirs[env_id][1])} steps"
+    shown = f"{env_id}: {MEASURES.get(script, '')}{mean_and_std(found)}"
+    return f"{shown} after {steps}{seeds(found)}"
 
 
 def scripts_table(collection: Collection, page: str) -> str:

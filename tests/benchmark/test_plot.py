@@ -263,6 +263,11 @@ def test_the_newest_of_several_runs_counts(tmp_path, capsys):
     make_run(tmp_path, "A-v0", 1, [part], name="ppo-m", ended="20260501-120000")
     assert [run.folder for run in run_folders.read_runs(tmp_path)[0]["A-v0"]] == [newest]
     assert "zz__1__20260101-120000 is left out" in capsys.readouterr().err
+    silent = {"start": 0, "episodes": [], "last": (100, 9.0)}
+    make_run(tmp_path, "A-v0", 1, [silent], ended="20261001-120000")
+    found = run_folders.find_runs(tmp_path)
+    assert not found.runs and list(found.left_out.values()) == [run_folders.NO_EPISODE]
+    assert f"{newest} is left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Peer", "a peer whose name takes half of the picture's width"])

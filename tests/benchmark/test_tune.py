@@ -490,6 +490,7 @@ def test_score_of_a_run_is_that_of_its_end_or_of_all_its_steps():
     assert tuning.score_at(late, 100, "curve") == 3, "steps before the first episode do not count"
     assert math.isnan(tuning.score_at(late, 89, "curve"))
     assert math.isnan(tuning.score_at(events(), 100, "final"))
+    assert tuning.score_at(log, 150, "final", window=1) == 10, "each point is a mean already"
 
 
 def test_space_of_all_kinds_and_the_flags_it_becomes():

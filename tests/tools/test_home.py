@@ -57,8 +57,8 @@ def test_score_beside_the_published_one(root: Path) -> None:
     assert home.score(root, "ppo.py") == "CartPole-v1: 490 ± 14 (490), 2 seeds"  # 20 / sqrt(2)
     assert home.score(root, "ppo_atari.py") == "to come"
     short = root / "docs/results/ppo_atari_scores.csv"
-    short.write_text("env_id,seed,score,steps\nPong,1,-3.25,500\nPong,2,7,500\n")
-    assert home.score(root, "ppo_atari.py") == "Pong: -3.3 after 500 of 1k steps, 1 seed"
+    short.write_text("env_id,seed,score,steps\nPong,1,-5.25,500\nPong,2,3.1,500\n")
+    assert home.score(root, "ppo_atari.py") == "Pong: -1.1 ± 5.9 after 500 of 1k steps, 2 seeds"
     own = root / "docs/results/ppo_multidiscrete_scores.csv"
     own.write_text("env_id,seed,score,steps\nMining,1,1234.4,10\n")
     assert home.score(root, "ppo_multidiscrete.py") == "Mining: 1,234 after 10 steps, 1 seed"
