@@ -187,7 +187,7 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(resumed: bool, finished: Path
     wait_until(lambda: len(children(process.pid)) == 1)  # the evaluation's
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
-    returncode, _, _ = finish(process, 10)
+    returncode, _, _ = finish(process, 30)
     assert returncode == 130
     assert not (folder / "agent.pt").exists()
     assert "evaluation" in resume_command(folder, "--eval-episodes", 1, cwd=finished.parent).stdout
