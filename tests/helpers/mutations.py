@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.warm_processes import context
+from undo import path_of
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -23,7 +24,7 @@ def run_pytest(script: Path, output: Path, selection: list[str]) -> None:
     os.environ["COLUMNS"] = "300"  # the reason of a failure is cut off at the terminal's width
     os.chdir(TESTS.parent)
     modules = {item.split(" ", 1)[0] for item in selection}
-    files = sorted(str(file) for name in modules for file in TESTS.glob(f"*/{name}"))
+    files = sorted(path_of(name) for name in modules)
     names = " or ".join(sorted(item.split(" ", 1)[1] for item in selection))
     # No plugins, and no search for garbage at the end: those would take longer than the tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
