@@ -1,9 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["cloudpickle>=3", "submitit>=1.5", "tyro>=0.9.20"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Train a script without one of its implementation details at a time, and as it is.
 
     uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --num-seeds 5

@@ -1,16 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "pillow>=10",
-#     "scipy>=1.13",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """What each implementation detail is worth, from the runs that ablation.py has made.
 
     uv run benchmark/ablation_plot.py --runs-dir runs/benchmark/ablation/ppo --out results

@@ -1,18 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "cloudpickle>=3",
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "pillow>=10",
-#     "scipy>=1.13",
-#     "submitit>=1.5",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Train scripts that are broken on purpose, beside healthy ones: the curves of docs/debugging.md.
 
     uv run benchmark/broken.py                               trains what is left, then draws

@@ -1,9 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["matplotlib>=3.9", "tensorboard>=2.19", "tyro>=0.9.20"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Figures of what speed.py and scaling.py have measured, from their CSV files in a folder.
 
     uv run benchmark/charts.py                                  those in docs/results/

@@ -1,18 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "pandas<3",
-#     "pillow>=10",
-#     "rliable>=1.2",
-#     "scipy>=1.13",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Did an edit help? Two or more folders of runs: a sentence, a table, a picture.
 
     uv run benchmark/compare.py before=runs/before after=runs/after

@@ -1,9 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["tensorboard>=2.19", "tyro>=0.9.20"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Does every script train on this machine's GPU, and how fast? Two parts of ten minutes at most.
 
     benchmark/gpu.sh check

@@ -1,16 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "pillow>=10",
-#     "scipy>=1.13",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Learning curves and a score table from the folders of finished runs.
 
     uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out results --name ppo

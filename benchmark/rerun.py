@@ -1,9 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["numpy>=2", "scipy>=1.13", "tensorboard>=2.19", "tyro>=0.9.20"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Run a published row again: does its score come out?
 
     uv run benchmark/rerun.py ppo/CartPole-v1

@@ -1,23 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "ale-py>=0.12",
-#     "envpool>=1.2",
-#     "gymnasium[box2d,classic-control]>=1.4,<2",
-#     "gymnasium[mujoco]>=1.4,<2",
-#     "moviepy>=2.1",
-#     "mujoco<4",
-#     "numpy>=2",
-#     "opencv-python>=4.10",
-#     "tensorboard>=2.19",
-#     "torch>=2.11",
-#     "tqdm>=4.66",
-#     "tyro>=0.9.20",
-#     "wandb>=0.30",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Whether a script computes the same numbers as CleanRL's script of that name.
 
     uv run benchmark/same_numbers.py ppo.py --cleanrl ~/cleanrl

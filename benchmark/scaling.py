@@ -1,10 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1", "numpy>=2",
-#     "tensorboard>=2.19", "torch>=2.11", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Steps per second and memory of ppo.py as its work grows: environments, rollout, network.
 
     uv run benchmark/scaling.py --out docs/results/scaling.csv

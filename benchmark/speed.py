@@ -1,9 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = ["tensorboard>=2.19", "tyro>=0.9.20"]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Steps per second and memory of a script beside CleanRL's, LeanRL's and SB3's PPO, in turn.
 
     uv run benchmark/speed.py --out docs/results/speed.md

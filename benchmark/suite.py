@@ -1,16 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "pillow>=10",
-#     "scipy>=1.13",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Many environments whose scores have one scale, in one picture: their mean, and each of them.
 
     uv run benchmark/suite.py --runs-dir runs/benchmark/dm_control --out results --name dm_control

@@ -1,19 +1,3 @@
-# /// script
-# requires-python = ">=3.11,<3.14"
-# dependencies = [
-#     "cloudpickle>=3",
-#     "matplotlib>=3.9",
-#     "numpy>=2",
-#     "optuna>=5",
-#     "pillow>=10",
-#     "scipy>=1.13",
-#     "submitit>=1.5",
-#     "tensorboard>=2.19",
-#     "tyro>=0.9.20",
-# ]
-# [tool.uv]
-# exclude-newer = "2026-11-20T00:00:00Z"
-# ///
 """Search for flags with which a script learns better, on several environments at once.
 
     uv run benchmark/tune.py --command "uv run ppo/ppo.py --total-timesteps 100000" \\

@@ -17,27 +17,8 @@ PROJECT = PYPROJECT["project"]
 SCRIPTS = [f"ppo/{name}" for name in COLLECTION.scripts()]
 # Extras that the other programs draw on; they need not use all of them.
 OTHERS = {f"ppo/{name}": extras for name, extras in PROGRAMS.items()}
-BENCHMARK = ("benchmark", "dm_control", "mujoco")
-PARTS = (
-    "comparison",
-    "comparison_picture",
-    "console",
-    "runs",
-    "slurm",
-    "solved",
-    "stats",
-    "tasks",
-    "tuning",
-    "tuning_results",
-)  # of programs in benchmark/, without headers
-BENCHMARKS = {f"benchmark/{path.name}" for path in (ROOT / "benchmark").glob("*.py")}
+OTHERS = {path: extras for path, extras in OTHERS.items() if (ROOT / path).exists()}
 PEER = "benchmark/speed_sb3.py"  # runs with the versions of benchmark/requirements/sb3.txt
-OTHERS |= {
-    path: BENCHMARK for path in BENCHMARKS - {PEER, *(f"benchmark/{part}.py" for part in PARTS)}
-}
-# It runs scripts of ppo/.
-OTHERS["benchmark/same_numbers.py"] = ("atari", "dm_control", "envpool", "mujoco")
-OTHERS = {path: extras for path, extras in sorted(OTHERS.items()) if (ROOT / path).exists()}
 # Distributions whose module has another name.
 MODULES = {"opencv-python": "cv2", "pillow": "PIL", "procgen-mirror": "procgen"}
 MODULES |= {"playground": "mujoco_playground"}
@@ -98,32 +79,9 @@ def modules(lines: list[str]) -> set[str]:
     return {MODULES.get(name, name.replace("-", "_")) for name in names}
 
 
-def all_imports(path: str) -> set[str]:
-    """The modules that a file imports, itself and by the parts of benchmark/ and tools/ it uses."""
-    found, pending = set(), {path}
-    ours = {
-        file.stem: file
-        for folder in ("benchmark", "tools")
-        for file in (ROOT / folder).glob("*.py")
-    }
-    beside = ours if path in BENCHMARKS else {}
-    while pending:
-        names = imports(pending.pop())
-        pending |= {str(beside[name].relative_to(ROOT)) for name in names & beside.keys() - found}
-        found |= names
-    return found - beside.keys()
-
-
 @pytest.mark.parametrize("path", [*SCRIPTS, *OTHERS])
 def test_every_import_is_declared(path: str):
-    assert all_imports(path) <= modules(header(path)["dependencies"])
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_parts_belong_to_a_program(part: str):
-    programs = [path for path in OTHERS if path in BENCHMARKS]
-    parts = [f"benchmark/{name}.py" for name in PARTS]
-    assert any(part in imports(path) for path in [*programs, *parts])
+    assert imports(path) <= modules(header(path)["dependencies"])
 
 
 def test_imports_of_the_peer_are_declared():
