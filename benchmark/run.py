@@ -6,10 +6,10 @@
 
 Each run gets `--env-id X --seed N --runs-dir DIR --resume auto` appended to the command. So the
 same call again does what is left: the script goes on with a run that was cut off, and ends at once
-where a run is finished. Workers share the CPUs, by OMP_NUM_THREADS. Ctrl-C lets the runs save and stops;
-a second one kills them. With --launcher slurm the runs are submitted as an array of jobs. A flag
-that is given twice counts as it was given last. Exit codes: 0 when all is done, 1 if a run or the
-plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+where a run is finished. Workers share the CPUs, by OMP_NUM_THREADS. Ctrl-C lets the runs save and
+stops; a second one kills them. With --launcher slurm the runs are submitted as an array of jobs. A
+flag that is given twice counts as it was given last. Exit codes: 0 when all is done, 1 if a run or
+the plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import fcntl
@@ -258,7 +258,7 @@ class Progress:
         self.since: dict[Task, float] = {}  # when a task began, by time.monotonic()
         self.started = self.printed = time.monotonic()
         self.drawn = 0  # lines of the block that stand on the terminal
-        self.shown: set[str] = set()  # ends of logs; one mistake is the same for each seed
+        self.shown: set[str] = set()  # last lines of logs; a mistake is the same for each seed
 
     def count(self, outcome: str) -> int:
         """How many tasks have ended in this way."""
@@ -302,11 +302,11 @@ class Progress:
         """Note and say how a task ended; of a failed one show the end of its log."""
         self.results[task] = result
         if result.outcome == "failed":
-            lines = last_output(task.log)[1:]
-            tail = "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
-            if tail in self.shown:
-                tail = "  | the same as above"
-            self.shown.add(tail)
+            lines = last_output(task.log)[-TAIL_LINES:]
+            if lines and lines[-1] in self.shown:
+                lines = ["...", lines[-1]]
+            self.shown.update(lines[-1:])
+            tail = "\n".join(f"  | {line}" for line in lines)
             self.say(f"FAILED   {task.name}: {result.reason}; {task.log}\n{tail}", error=True)
         elif result.outcome == "done":
             self.say(f"done     {task.name}, {clock(result.seconds)}{closing_words(task)}")

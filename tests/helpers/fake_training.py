@@ -2,8 +2,8 @@
 
 What it does depends on the environment's name, or on the learning rate, which may be a word: Fail
 fails, Refuse calls its flags wrong, Slow trains until it is stopped, Deaf trains on whatever
-signals come, Dies is killed, Dishonest exits with 0 but leaves no agent. A file `let-go` beside the
-script makes Fail, Slow and Deaf end well, and so does --resume. A file `events-<learning rate>` is
+signals come, Dies is killed. A file `let-go` beside the script makes Fail, Slow and Deaf end well,
+and so does a second start. A file `events-<learning rate>` is
 what it logs.
 """
 
@@ -44,6 +44,21 @@ def create_folder(args: argparse.Namespace) -> Path:
     return folder
 
 
+def run_to_resume(runs_dir: str) -> Path | None:
+    """For --resume auto: the last run of the same command, if there is one that is not finished."""
+    for file in sorted(Path(runs_dir).glob("*/args.json"), reverse=True):
+        facts = json.loads(file.read_text())
+        if facts["script"] != HERE.name or facts["argv"] != sys.argv[1:]:
+            continue
+        if (file.parent / HERE.name).read_bytes() != HERE.read_bytes():
+            return None
+        if (file.parent / "agent.pt").exists():
+            print(f"{file.parent} is finished")
+            sys.exit(0)
+        return file.parent
+    return None
+
+
 def train_until_stopped(folder: Path, deaf: bool) -> None:
     """Exits like a script that was stopped; returns when it is let go."""
     deadline = time.monotonic() + 60
@@ -66,12 +81,9 @@ def main() -> None:
         sys.exit(2)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _frame: SIGNALS.append(received))
-    if args.resume:
-        folder = Path(args.resume)
-        env_id = json.loads((folder / "args.json").read_text())["args"]["env_id"]
-    else:
-        folder = create_folder(args)
-        env_id = args.env_id
+    earlier = run_to_resume(args.runs_dir) if args.resume == "auto" else None
+    folder = earlier or create_folder(args)
+    env_id = args.env_id
 
     def acts(*words: str) -> bool:
         """Whether the environment or the learning rate begins with one of the words."""
@@ -88,11 +100,10 @@ def main() -> None:
         sys.exit("RuntimeError: the loss is not finite")
     if acts("Dies"):
         os.kill(os.getpid(), signal.SIGKILL)
-    if acts("Slow", "Deaf") and not args.resume:
+    if acts("Slow", "Deaf") and not earlier:
         train_until_stopped(folder, deaf=acts("Deaf"))
-    if not acts("Dishonest"):
-        (folder / "agent.pt").touch()
-        print("evaluation: return 7.0 ± 0.5", flush=True)
+    (folder / "agent.pt").touch()
+    print("evaluation: return 7.0 ± 0.5", flush=True)
 
 
 if __name__ == "__main__":
