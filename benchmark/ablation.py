@@ -18,6 +18,7 @@ import dataclasses
 import math
 import shlex
 import sys
+import textwrap
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ import run
 import stats
 import tyro
 from common import Signals, fail, warn
-from edits import Ablation, ablations, read_ablations, title_of
+from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
 from runs import DIVERGED, METRICS, Found, Run, RunKey, find_runs
 
@@ -41,11 +42,10 @@ BASELINE = "baseline"  # the script as it is, among the variants of it
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 DARK = 0.6  # share from which on a background wants white text
 GREY = "#6b7280"
-EXPLANATION = (
-    "What is lost (red) or gained (blue) without a detail: the difference of the mean score over\n"
-    "the whole training, in percent of what the script learns, with its 95 % interval.\n"
-    "No colour where 0 is in it."
-)
+LABEL_WIDTH = 50  # characters in a line of a label
+EXPLANATION = """\
+Difference of the mean score over the whole training, in percent of what the script learns,
+with its 95 % interval. Red: less is learned, blue: more, no colour: 0 is in the interval."""
 
 
 @dataclass
@@ -151,7 +151,7 @@ def effect_of(
     return Effect(
         tag=tag,
         env_id=env_id,
-        runs=len(runs),
+        runs=len(runs) + diverged,
         diverged=diverged,
         score=float(scores.mean()) if runs else math.nan,
         baseline_runs=len(baseline),
@@ -223,14 +223,14 @@ def print_effects(effects: list[Effect]) -> None:
 
 # ------ the figure ------
 def percent(share: float) -> str:
-    """-0.318 -> -32."""
-    return f"{round(100 * share):+d}"
+    """-0.318 -> -32, 0.05 -> +5."""
+    return f"{round(100 * share):+d}" if round(100 * share) else "0"
 
 
 def text_of(effect: Effect) -> str:
     """What stands in a cell: the share that is lost with its interval, or why there is none."""
     if effect.diverged:
-        return f"{effect.diverged} of {effect.runs + effect.diverged} diverged"
+        return f"{effect.diverged} of {effect.runs} diverged"
     if effect.same:
         return "the same scores"
     lost = effect.share(effect.difference)
@@ -238,9 +238,8 @@ def text_of(effect: Effect) -> str:
         return "nothing learned" if effect.runs else "not finished"
     if math.isnan(effect.low):
         return f"{percent(lost)} (no interval)"
-    return f"{percent(lost)} ({percent(effect.share(effect.low))} to " + (
-        f"{percent(effect.share(effect.high))})"
-    )
+    low, high = (percent(effect.share(end)) for end in (effect.low, effect.high))
+    return f"{percent(lost)} ({low} to {high})"
 
 
 def by_importance(effects: list[Effect]) -> list[str]:
@@ -251,11 +250,14 @@ def by_importance(effects: list[Effect]) -> list[str]:
     return sorted(shares, key=lambda tag: float(np.nan_to_num(shares[tag]).mean()))
 
 
-def draw(script: Path, effects: list[Effect], path: Path) -> None:
-    """Write the figure: a row for each detail, a column for each environment."""
+def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) -> None:
+    """Write the figure: a row for each detail, a column for each environment.
+
+    labels: by tag, what the edited script does.
+    """
     tags = by_importance(effects)
     env_ids = list(dict.fromkeys(effect.env_id for effect in effects))
-    size = (3.5 + 1.7 * len(env_ids), 0.34 * len(tags) + 1.6)
+    size = (4 + 1.8 * max(2, len(env_ids)), 0.44 * len(tags) + 1.3)
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     colored = np.full((len(tags), len(env_ids)), np.nan)
     for effect in effects:
@@ -269,12 +271,11 @@ def draw(script: Path, effects: list[Effect], path: Path) -> None:
         axes.text(column, row, text_of(effect), fontsize=9, **look)
     axes.imshow(colored, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     axes.set_xticks(range(len(env_ids)), env_ids, weight="bold")
-    source = script.read_text()
-    axes.set_yticks(range(len(tags)), [f"{tag} {title_of(tag, source) or ''}" for tag in tags])
+    names = [textwrap.fill(f"{tag}: {labels[tag]}", LABEL_WIDTH) for tag in tags]
+    axes.set_yticks(range(len(tags)), names, fontsize=9)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
-    axes.set_title(f"{script.name} without ...", loc="left")
-    axes.set_xlabel(EXPLANATION, fontsize=8)
     axes.spines[:].set_visible(False)
+    figure.suptitle(f"{title}\n{EXPLANATION}", fontsize=9, x=0.01, ha="left")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -291,7 +292,8 @@ def write_results(args: Args, scripts: dict[str, Path], wanted: list[Ablation]) 
     paths = [Path(f"{stem}{end}") for end in (".csv", "_scores.csv", ".png")]
     write_effects(effects, paths[0])
     pd.DataFrame(score_rows(args, scripts, found)).to_csv(paths[1], index=False)
-    draw(script, effects, paths[2])
+    labels = {ablation.tag: ablation.without for ablation in wanted}
+    draw(f"{script.name}, edited", effects, labels, paths[2])
     print_effects(effects)
     for path in paths:
         print(path)

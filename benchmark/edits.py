@@ -81,15 +81,10 @@ def own_ablations(script: str) -> dict[str, Ablation]:
     return read_ablations(table_of(script))
 
 
-def title_of(tag: str, source: str) -> str | None:
-    """What a script's comment says behind a tag, up to a comma; None if it does not have the tag.
-
-    A deviation has its text in the tag, and so an empty title.
-    """
+def has_tag(source: str, tag: str) -> bool:
+    """Whether a comment of a source has a tag: `# [core-3]`, `# [deviation] its text`."""
     name, _, text = tag.partition(" ")
-    mark = re.escape(f"[{name}] {text}")
-    found = re.search(rf"# {mark}(.*)$", source, re.MULTILINE)
-    return found[1].partition(",")[0].strip() if found else None
+    return f"# [{name}] {text}" in source
 
 
 def ablations(script: str, source: str) -> dict[str, Ablation]:
@@ -106,4 +101,4 @@ def ablations(script: str, source: str) -> dict[str, Ablation]:
     }
     known = {**common, **own}
     tags = sorted(known, key=lambda tag: re.sub(r"\d+", lambda digits: digits[0].zfill(2), tag))
-    return {tag: known[tag] for tag in tags if title_of(tag, source) is not None}
+    return {tag: known[tag] for tag in tags if has_tag(source, tag)}

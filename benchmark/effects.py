@@ -17,13 +17,13 @@ class Effect:
 
     Scores are means over the runs, of which each has the mean of its learning curve; low and high
     are the ends of the 95 % interval of the difference. A number that is not known is NaN: the
-    score without runs, the difference also if some diverged, the interval and p of a single run.
+    difference if some runs diverged, the interval and p of a single run.
     """
 
     tag: str
     env_id: str
-    runs: int  # finished ones without the detail
-    diverged: int  # others, ended by a loss that was not finite
+    runs: int  # without the detail
+    diverged: int  # of these, ended by a loss that was not finite, and so without a score
     score: float
     baseline_runs: int  # of the script as it is
     baseline: float  # their score

@@ -50,10 +50,10 @@ def runs(count: int) -> str:
 
 def cell(effect: Effect | None) -> str:
     """The difference with its interval, bold if 0 is not in it; or that all scores are the same."""
-    if effect and effect.diverged:
-        return f"{effect.diverged} of {runs(effect.runs + effect.diverged)} diverged"
     if effect is None or effect.runs == 0:
         return NOT_RUN
+    if effect.diverged:
+        return f"{effect.diverged} of {runs(effect.runs)} diverged"
     text = SAME if effect.same else number(effect.difference)
     if effect.certain:
         text = f"**{text}**"
