@@ -19,7 +19,7 @@ import math
 import shlex
 import sys
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,16 @@ import pandas as pd
 import run
 import stats
 import tyro
-from common import Signals, fail, warn
+from common import Signals, fail, last_output, warn
 from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
-from runs import DIVERGED, METRICS, Found, Run, RunKey, find_runs
+from runs import METRICS, Found, Run, RunKey, find_runs
 
 BASELINE = "baseline"  # the script as it is, among the variants of it
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 DARK = 0.6  # share from which on a background wants white text
 GREY = "#6b7280"
-LABEL_WIDTH = 50  # characters in a line of a label
+LABEL_WIDTH = 56  # characters in a line of a label
 EXPLANATION = """\
 Difference of the mean score over the whole training, in percent of what the script learns,
 with its 95 % interval. Red: less is learned, blue: more, no colour: 0 is in the interval."""
@@ -106,26 +106,46 @@ def write_copies(args: Args, script: Path, wanted: list[Ablation]) -> dict[str, 
     return scripts
 
 
-def expand(args: Args, scripts: dict[str, Path]) -> list[run.Task]:
-    """A task for each seed, variant and environment; all first seeds come first."""
+def expand(args: Args, scripts: dict[str, Path]) -> dict[tuple[str, str, int], run.Task]:
+    """The tasks by variant, environment and seed; all first seeds come first."""
     shared = run.split_words("--command", args.command)
     flags = run.split_env_flags(args.env_flags, args.env_ids)
     place = next(index for index, word in enumerate(shared) if word.endswith(".py"))
-    tasks = []
+    tasks = {}
     for seed in range(args.start_seed, args.start_seed + args.num_seeds):
         for variant, script in scripts.items():
             for env_id in args.env_ids:
                 words = [*shared, *flags.get(env_id, [])]
                 words[place] = str(script)
-                tasks.append(run.make_task(words, env_id, seed, args.runs_dir, variant))
+                task = run.make_task(words, env_id, seed, args.runs_dir, variant)
+                tasks[variant, env_id, seed] = task
     return tasks
 
 
 # ------ numbers ------
-def keys_of(args: Args, script: Path, env_id: str) -> list[RunKey]:
-    """The runs of a variant in an environment, whatever has become of them."""
-    seeds = range(args.start_seed, args.start_seed + args.num_seeds)
-    return [RunKey(script.name, env_id, seed) for seed in seeds]
+@dataclass
+class Results:
+    """What has become of the runs, by variant and environment."""
+
+    runs: dict[tuple[str, str], list[Run]]  # finished ones, by seed
+    diverged: Counter[tuple[str, str]]  # how many others were ended by a loss that was not finite
+
+
+def has_diverged(task: run.Task) -> bool:
+    """Whether the task's run was ended by a loss that was not finite."""
+    return task.log.exists() and "diverged at step" in "\n".join(last_output(task.log))
+
+
+def read_results(tasks: dict[tuple[str, str, int], run.Task], found: Found) -> Results:
+    """The results of these tasks, from all that was found in their folder."""
+    results = Results(defaultdict(list), Counter())
+    for (variant, env_id, seed), task in tasks.items():
+        key = RunKey(task.script.name, env_id, seed)
+        if key in found.runs:
+            results.runs[variant, env_id].append(found.runs[key])
+        elif has_diverged(task):
+            results.diverged[variant, env_id] += 1
+    return results
 
 
 def score_of(one: Run) -> float:
@@ -165,49 +185,40 @@ def effect_of(
     )
 
 
-def measure(
-    args: Args, scripts: dict[str, Path], wanted: list[Ablation], found: Found
-) -> list[Effect]:
+def measure(env_ids: list[str], wanted: list[Ablation], results: Results) -> list[Effect]:
     """The effects in each environment in which the script as it is has a finished run."""
     effects = []
-    for env_id in args.env_ids:
-        keys = {name: keys_of(args, script, env_id) for name, script in scripts.items()}
-        runs = {name: [found.runs[key] for key in keys[name] if key in found.runs] for name in keys}
-        if not runs[BASELINE]:
+    for env_id in env_ids:
+        baseline = results.runs.get((BASELINE, env_id), [])
+        if not baseline:
             warn(f"{env_id} is left out: no finished run of the script as it is")
             continue
-        if len({one.provenance.flags for group in runs.values() for one in group}) > 1:
-            warn(f"{env_id}: the runs were made with different flags")
         for ablation in wanted:
-            lost = [key for key in keys[ablation.name] if key not in found.runs]
-            diverged = sum(found.left_out.get(key) == DIVERGED for key in lost)
-            group = runs[ablation.name]
-            effects.append(effect_of(ablation.tag, env_id, group, runs[BASELINE], diverged))
+            group = (ablation.name, env_id)
+            runs = results.runs.get(group, [])
+            if len({one.provenance.flags for one in [*baseline, *runs]}) > 1:
+                warn(f"{ablation.name} in {env_id}: runs with different flags are compared")
+            effects.append(effect_of(ablation.tag, env_id, runs, baseline, results.diverged[group]))
     return effects
 
 
-def score_rows(args: Args, scripts: dict[str, Path], found: Found) -> list[dict[str, Any]]:
-    """What the file of scores says of each run, and what rerun.py needs to make it again."""
-    rows = []
-    for variant, script in scripts.items():
-        for key in [key for env_id in args.env_ids for key in keys_of(args, script, env_id)]:
-            if key not in found.runs:
-                continue
-            one = found.runs[key]
-            rows.append(
-                {
-                    "variant": variant,
-                    "env_id": one.env_id,
-                    "seed": one.seed,
-                    "score": f"{one.score:.2f}",
-                    "training_mean": f"{score_of(one):.2f}",
-                    "steps": one.total_steps,
-                    "minutes": f"{one.total_minutes:.2f}",
-                    "script": scripts[BASELINE].name,
-                    **dataclasses.asdict(one.provenance),
-                }
-            )
-    return rows
+def score_rows(script: str, results: Results) -> list[dict[str, Any]]:
+    """What the file of scores says of each run of a script, and what rerun.py needs of it."""
+    return [
+        {
+            "variant": variant,
+            "env_id": env_id,
+            "seed": one.seed,
+            "score": f"{one.score:.2f}",
+            "training_mean": f"{score_of(one):.2f}",
+            "steps": one.total_steps,
+            "minutes": f"{one.total_minutes:.2f}",
+            "script": script,
+            **dataclasses.asdict(one.provenance),
+        }
+        for (variant, env_id), runs in results.runs.items()
+        for one in runs
+    ]
 
 
 def print_effects(effects: list[Effect]) -> None:
@@ -280,18 +291,19 @@ def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) 
     plt.close(figure)
 
 
-def write_results(args: Args, scripts: dict[str, Path], wanted: list[Ablation]) -> None:
+def write_results(
+    args: Args, script: Path, wanted: list[Ablation], tasks: dict[tuple[str, str, int], run.Task]
+) -> None:
     """Write numbers and figure of the finished runs, and say where; exit code 1 without any."""
-    script = scripts[BASELINE]
-    found = find_runs(args.runs_dir, METRICS.get(script.name))
-    effects = measure(args, scripts, wanted, found)
+    results = read_results(tasks, find_runs(args.runs_dir, METRICS.get(script.name)))
+    effects = measure(args.env_ids, wanted, results)
     if not effects:
         raise SystemExit(1)
     args.plot.mkdir(parents=True, exist_ok=True)
     stem = args.plot / f"ablation_{script.stem}"
     paths = [Path(f"{stem}{end}") for end in (".csv", "_scores.csv", ".png")]
     write_effects(effects, paths[0])
-    pd.DataFrame(score_rows(args, scripts, found)).to_csv(paths[1], index=False)
+    pd.DataFrame(score_rows(script.name, results)).to_csv(paths[1], index=False)
     labels = {ablation.tag: ablation.without for ablation in wanted}
     draw(f"{script.name}, edited", effects, labels, paths[2])
     print_effects(effects)
@@ -305,22 +317,21 @@ def main() -> int:
     run.check(args)
     script = run.script_of(run.split_words("--command", args.command))
     wanted = choose(args, script)
-    scripts = write_copies(args, script, wanted)
-    tasks = expand(args, scripts)
+    tasks = expand(args, write_copies(args, script, wanted))
     if args.dry_run:
-        for task in tasks:
+        for task in tasks.values():
             print(shlex.join(task.command))
         return 0
     if args.redraw:
-        write_results(args, scripts, wanted)
+        write_results(args, script, wanted, tasks)
         return 0
     if args.launcher == "slurm":
         import slurm
 
-        return slurm.submit(tasks, args, [sys.executable, *sys.argv, "--redraw"])
-    exit_code = run.run_locally(tasks, args.workers, Signals())
+        return slurm.submit([*tasks.values()], args, [sys.executable, *sys.argv, "--redraw"])
+    exit_code = run.run_locally([*tasks.values()], args.workers, Signals())
     if exit_code in (0, 1):  # a run that failed does not keep the others' results back
-        write_results(args, scripts, wanted)
+        write_results(args, script, wanted, tasks)
     return exit_code
 
 

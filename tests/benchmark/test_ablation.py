@@ -17,7 +17,7 @@ from effects import Effect, read_effects, write_effects
 from helpers.benchmark_runs import BENCHMARK, FAKE_TRAINING, run_program
 from helpers.command_line import finish, wait_until
 from helpers.in_process import ROOT, load_program
-from runs import DIVERGED, Found, Provenance, Run, RunKey
+from runs import Found, Provenance, Run, RunKey
 from scipy import stats
 
 ablation = load_program("ablation.py")
@@ -242,20 +242,22 @@ def test_what_is_said_of_few_or_equal_runs(scores, diverged, text):
     assert math.isnan(nothing_learned.share(1.0)) and nothing_learned.lost == 0
 
 
-def test_runs_that_diverged_are_counted(fake, capsys):
-    """They are no result of the baseline's, without which an environment says nothing."""
-    args = ablation.Args(command="", env_ids=["A-v0", "B-v0"], num_seeds=2)
-    copy = Path("ppo_core-3.py")
-    wanted = [own_ablations("ppo.py")["core-3"]]
-    runs = [a_run(1, 2.0), a_run(2, 3.0), a_run(1, 1.0, script=copy.name)]
+def test_runs_that_diverged_are_counted(tmp_path, capsys):
+    """Those of the baseline are none, and without it an environment says nothing."""
+    runs = [a_run(1, 2.0), a_run(2, 3.0), a_run(1, 1.0, script="ppo_core-3.py")]
     found = Found({RunKey(one.script, one.env_id, one.seed): one for one in runs})
-    found.left_out = {
-        RunKey(copy.name, "A-v0", 1): DIVERGED,  # before it was made again
-        RunKey(copy.name, "A-v0", 2): DIVERGED,
-        RunKey("ppo.py", "B-v0", 1): DIVERGED,
-    }
-    scripts = {"baseline": fake.path, "core-3": copy}
-    (effect,) = ablation.measure(args, scripts, wanted, found)
+    log = tmp_path / "log"
+    log.write_text("$ python ppo.py\nppo.py: diverged at step 42: nan\n")
+    other = tmp_path / "other"
+    other.write_text(f"{log.read_text()}$ python ppo.py\nstopped\n")
+    tasks = {}
+    for variant, script in (("baseline", "ppo.py"), ("core-3", "ppo_core-3.py")):
+        for env_id, seed, where in (("A-v0", 1, log), ("A-v0", 2, log), ("B-v0", 1, other)):
+            tasks[variant, env_id, seed] = ablation.run.Task("x", (), where, Path(script))
+    results = ablation.read_results(tasks, found)
+    assert results.diverged == {("core-3", "A-v0"): 1}
+    wanted = [own_ablations("ppo.py")["core-3"]]
+    (effect,) = ablation.measure(["A-v0", "B-v0"], wanted, results)
     assert (effect.env_id, effect.runs, effect.diverged) == ("A-v0", 2, 1)
     assert capsys.readouterr().err.startswith("warning: B-v0 is left out")
 
