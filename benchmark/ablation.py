@@ -223,13 +223,10 @@ def score_rows(script: str, results: Results) -> list[dict[str, Any]]:
 
 def print_effects(effects: list[Effect]) -> None:
     """A table with a line for each effect, and which ones Holm's correction leaves."""
-    table = pd.DataFrame(effects)
-    table["beyond chance"] = ""
+    table = pd.DataFrame(effects).drop(columns=["baseline_runs", "start", "same"])
     left = stats.beyond_chance([effect.p for effect in effects])
-    table.loc[left, "beyond chance"] = "yes"
-    columns = ["tag", "env_id", "runs", "baseline", "score", "difference", "low", "high", "p"]
-    columns.append("beyond chance")
-    print(table[columns].to_string(index=False, float_format=lambda x: f"{x:.3g}", na_rep="-"))
+    table["beyond chance"] = ["yes" if index in left else "" for index in table.index]
+    print(table.to_string(index=False, float_format=lambda x: f"{x:.3g}", na_rep="-"))
 
 
 # ------ the figure ------
