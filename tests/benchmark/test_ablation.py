@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from edits import own_ablations
 from effects import Effect, read_effects, write_effects
-from helpers.benchmark_runs import BENCHMARK, FAKE_TRAINING, run_program
-from helpers.command_line import finish, wait_until
+from helpers.benchmark_runs import BENCHMARK, FAKE_TRAINING, FakeScript, run_program
+from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
 from runs import Found, Provenance, Run, RunKey
 from scipy import stats
@@ -32,33 +32,27 @@ TEXTS = 'next_values * ~terminated'  # [deviation] truncated episodes bootstrapp
 BOOTSTRAPPED = "deviation-truncated-episodes-bootstrapped"
 
 
-class FakeScript:
+class Fake(FakeScript):
     """A ppo.py that learns nothing, and the runs that the program makes of it."""
 
     def __init__(self, folder: Path):
-        self.path = folder / "ppo.py"
+        super().__init__(folder)
+        self.path = self.path.rename(folder / "ppo.py")
         self.path.write_text(FAKE_TRAINING.read_text() + TAGGED_LINES)
-        self.runs_dir = folder / "runs"
 
-    def words(self, *flags: str) -> list[str]:
-        """The command line, without the program."""
-        command = f"{sys.executable} {self.path}"
-        folders = ["--runs-dir", str(self.runs_dir), "--plot", str(self.path.parent / "out")]
-        return ["--command", command, *folders, "--num-seeds", "1", *flags]
-
-    def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
+    def run_ablation(self, *flags: str) -> subprocess.CompletedProcess[str]:
         """The program in this process, until it ends."""
-        return run_program("ablation.py", *self.words(*flags))
+        return run_program("ablation.py", *self.arguments("--num-seeds", "1", *flags))
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> FakeScript:
-    return FakeScript(tmp_path)
+def fake(tmp_path: Path) -> Fake:
+    return Fake(tmp_path)
 
 
 # ------ what is run ------
 def test_one_detail_is_undone_at_a_time(fake):
-    done = fake.run("--env-ids", "A-v0", "B-v0", "--num-seeds", "2", "--dry-run")
+    done = fake.run_ablation("--env-ids", "A-v0", "B-v0", "--num-seeds", "2", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "note: core-12 is not trained: nothing but curves" in done.stderr
     listed = [line.split() for line in done.stdout.splitlines()]
@@ -83,7 +77,7 @@ def test_one_detail_is_undone_at_a_time(fake):
     ],
 )
 def test_details_are_chosen_by_tag_or_group(fake, details, variants):
-    done = fake.run("--env-ids", "A-v0", "--dry-run", "--details", *details)
+    done = fake.run_ablation("--env-ids", "A-v0", "--dry-run", "--details", *details)
     assert [Path(line.split()[1]).stem for line in done.stdout.splitlines()] == variants
 
 
@@ -96,15 +90,16 @@ def test_details_are_chosen_by_tag_or_group(fake, details, variants):
     ],
 )
 def test_what_cannot_be_left_out_is_bad_input(fake, flags, message):
-    done = fake.run("--env-ids", "A-v0", *flags)
+    done = fake.run_ablation("--env-ids", "A-v0", *flags)
     assert done.returncode == 2 and message in done.stderr and not fake.runs_dir.exists()
 
 
 def test_ctrl_c_and_the_same_call_again(fake):
-    words = fake.words("--env-ids", "Slow-v0", "--details", "core-3", "--workers", "2")
+    flags = ("--env-ids", "Slow-v0", "--details", "core-3", "--num-seeds", "1", "--workers", "2")
+    words = fake.arguments(*flags)
     command = [sys.executable, str(BENCHMARK / "ablation.py"), *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: len(list(fake.runs_dir.glob("*/starts.txt"))) == 2)
+    fake.wait_until_running(2)
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
     again = run_program("ablation.py", *words)
