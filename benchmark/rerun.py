@@ -31,11 +31,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 from console import Signals, fail, seeds
+from edits import ablations
 from runs import HASH_DIGITS, Provenance, Run, mean_and_std, read_runs
 from scipy import stats
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from undo import ablations
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"  # the variant of an ablation that is the script as it is

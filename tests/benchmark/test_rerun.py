@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edits import own_ablations
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, stops
 from helpers.command_line import finish
 from helpers.in_process import ROOT, load_program
 from runs import RETURN
 from scipy import stats
 from test_plot import episodes, make_run
-from undo import own_ablations
 
 rerun = load_program("rerun.py")
 PUBLISHED = ROOT / "docs" / "results"
