@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from common import warn
 from run import OWN_FLAGS
+from scripts import SCRIPTS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -26,8 +27,8 @@ RETURN = "charts/episodic_return"
 # CleanRL's scripts in JAX log no single episodes, but the mean of each game's last one.
 MEAN_RETURN = "charts/avg_episodic_return"
 EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is the mean of
-# Scripts with another score: in self-play returns sum to zero, and what is published are lengths.
-METRICS = {"ppo_pettingzoo_ma_atari.py": "charts/episodic_length-player0"}
+# Of scripts with another score: in self-play returns sum to zero, and lengths are published.
+METRICS = {name: row.metric for name, row in SCRIPTS.items() if row.metric != RETURN}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 CURVE_POINTS = 200  # of a learning curve whose mean is taken

@@ -36,7 +36,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-from console import fail
+from common import fail
 from edits import ablations
 from numpy.typing import NDArray as Array
 from torch import Tensor, nn, optim

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from details import DETAILS
+from mutations import tagged_lines
 from sync import ROOT, Collection
-from undo import tagged_lines
 
 sys.path.append(str(ROOT / "benchmark"))
 import stats

@@ -25,17 +25,6 @@ GROUPS = {  # heading of each group
     "multidiscrete": "MultiDiscrete actions",
     "aux": "Auxiliary, outside the 37",
 }
-FAMILIES = {  # column of the matrix: the scripts that it stands for
-    "classic": ["ppo.py"],
-    "continuous": ["ppo_continuous_action.py"],
-    "multi-discrete": ["ppo_multidiscrete.py", "ppo_multidiscrete_mask.py"],
-    "Atari": ["ppo_atari.py", "ppo_atari_lstm.py", "ppo_atari_multigpu.py"],
-    "EnvPool": ["ppo_atari_envpool.py", "ppo_atari_envpool_multigpu.py"],
-    "Procgen": ["ppo_procgen.py"],
-    "PettingZoo": ["ppo_pettingzoo_ma_atari.py"],
-    "JAX": ["ppo_atari_envpool_xla_jax.py", "ppo_atari_envpool_xla_jax_scan.py"],
-    "on the device": ["ppo_gymnax.py", "ppo_continuous_action_mjx.py"],
-}
 NOT_IMPLEMENTED = {
     "aux-1": "No script anneals `clip_coef`; it is constant in the runs that we compare with, too.",
 }
@@ -149,15 +138,12 @@ def link(script: str, line: int, text: str) -> str:
     return f'[{text}]({page}){{ title="{script}, line {line}" }}'
 
 
-def columns_of(tags: dict[str, dict[str, Tag]]) -> dict[str, list[str]]:
-    """The scripts of each column; a script that no family has gets a column of its own."""
-    columns = {
-        family: [script for script in scripts if script in tags]
-        for family, scripts in FAMILIES.items()
-    }
-    known = {script for scripts in FAMILIES.values() for script in scripts}
-    columns |= {Path(script).stem: [script] for script in tags if script not in known}
-    return {family: scripts for family, scripts in columns.items() if scripts}
+def columns_of(collection: Collection) -> dict[str, list[str]]:
+    """The scripts of each column of the matrix."""
+    columns: dict[str, list[str]] = {}
+    for script in collection.scripts():
+        columns.setdefault(collection.family[script].column, []).append(script)
+    return columns
 
 
 def dots(name: str, scripts: list[str], tags: dict[str, dict[str, Tag]]) -> str:
@@ -186,7 +172,7 @@ def tags_of(collection: Collection) -> dict[str, dict[str, Tag]]:
 def matrix(collection: Collection) -> str:
     """Table with a row for each detail, a column for each family, a dot for each script."""
     tags = tags_of(collection)
-    columns = columns_of(tags)
+    columns = columns_of(collection)
     rows = [f"| detail | {' | '.join(columns)} |", "|---|" + ":-:|" * len(columns)]
     for name, title in DETAILS.items():
         cells = [dots(name, scripts, tags) for scripts in columns.values()]

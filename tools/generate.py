@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-import blocks
+import insertions
 import notes
 from sync import Collection
 
@@ -23,7 +23,7 @@ def stale_files(collection: Collection) -> dict[Path, str | None]:
 
     Raises OSError or ValueError if a block of README.md cannot be filled.
     """
-    wanted = {collection.root / "README.md": blocks.readme(collection)}
+    wanted = {collection.root / "README.md": insertions.readme(collection)}
     wanted |= collection.golden_diffs()
     stale: dict[Path, str | None] = {
         path: text

@@ -1,14 +1,14 @@
 """Hook of mkdocs.yml: what is made of scripts and results is made when the site is built.
 
 There are pages of which no file is in docs/: source/<script>.md, a script with the numbers of its
-lines, and read-<script>.md (reading.py). On all pages insertions are made (blocks.py).
+lines, and read-<script>.md (annotated.py). On all pages insertions are made (insertions.py).
 """
 
 from typing import Any
 
-import blocks
+import annotated
+import insertions
 import notes
-import reading
 from details import source_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -25,7 +25,7 @@ def made_pages(collection: Collection) -> dict[str, str]:
     if problems := notes.check(collection):
         raise ValueError("\n".join(problems))
     sources = {f"source/{script[:-3]}.md": source_page(script) for script in collection.scripts()}
-    return sources | reading.pages(collection)
+    return sources | annotated.pages(collection)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -41,6 +41,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """The page with all that is to be inserted."""
     try:
-        return blocks.insert(Collection(), markdown)
+        return insertions.insert(Collection(), markdown)
     except ValueError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error

@@ -31,7 +31,8 @@ from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 
-from family import FAMILY, PROGRAMS, Script
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmark"))
+from scripts import PROGRAMS, SCRIPTS, Script
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUMBING = re.compile(r"# =+ plumbing\b")
@@ -249,7 +250,7 @@ def check_pair(parent_source: str, child_source: str, budget: tuple[int, int] | 
             problems.append(
                 f"the diff to the parent is -{removed}/+{added} lines, "
                 f"the budget is -{budget[0]}/+{budget[1]}: shorten it, or raise the budget in "
-                "tools/family.py and say there what the lines are for"
+                "benchmark/scripts.py and say there what the lines are for"
             )
     return problems
 
@@ -259,7 +260,7 @@ class Collection:
     """The scripts of a checkout, the table that describes them and the record of their units."""
 
     root: Path = ROOT
-    family: Mapping[str, Script] = field(default_factory=lambda: FAMILY)
+    family: Mapping[str, Script] = field(default_factory=lambda: SCRIPTS)
     programs: Iterable[str] = tuple(PROGRAMS)
 
     def path(self, script: str) -> Path:
@@ -330,7 +331,7 @@ class Collection:
             except SyntaxError as error:
                 problems.append(f"ppo/{name}: line {error.lineno}: {error.msg}")
             if name not in self.family and name not in self.programs:
-                problems.append(f"ppo/{name} has no row in tools/family.py")
+                problems.append(f"ppo/{name} has no row in benchmark/scripts.py")
         for name in self.scripts():
             parent = self.family[name].parent
             if parent is not None and not self.path(parent).exists():
@@ -408,7 +409,7 @@ class Collection:
         """
         row, record = self.family.get(script), self.record()
         if row is None or row.parent is None:
-            raise ValueError(f"tools/family.py names no parent of {script}")
+            raise ValueError(f"benchmark/scripts.py names no parent of {script}")
         if script in record and not units:
             raise ValueError(f"{script} has a record: name the units to accept")
         found = compare(self.source(row.parent), self.source(script))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.benchmark_runs import BENCHMARK, run_program
 from helpers.in_process import load_program
-from presets import SOLVED, read_presets
+from scores import SOLVED, presets_of
 from sync import Collection
 
 # These have tests of their own.
@@ -90,12 +90,12 @@ def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
     words = handed_over("presets.sh", script, "--num-seeds", "1", "--dry-run")[1:]
     runs = ("--runs-dir", str(tmp_path / "runs"))
     lines = run_program("run.py", *words, *runs).stdout.splitlines()
-    shown = [preset for preset in read_presets(BENCHMARK.parent) if preset.script == f"{script}.py"]
     assert "/plot.py " in lines.pop()
     assert all(any(f"--env-id {env_id} " in line for env_id in SOLVED) for line in lines)
-    for preset in shown:
-        flags = f"uv run ppo/{preset.script} {preset.flags} --env-id {preset.env_id} "
-        assert any(line.startswith(flags) for line in lines)
+    for env_id, (run, *_) in presets_of(BENCHMARK.parent).items():
+        if run["script"] == f"{script}.py":
+            flags = f"uv run ppo/{run['script']} {run['flags']} --env-id {env_id} "
+            assert any(line.startswith(flags) for line in lines)
 
 
 def test_dry_run_of_the_search_tells_its_space_and_its_runs(handed_over, tmp_path):

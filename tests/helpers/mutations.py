@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.warm_processes import context
-from undo import path_of
+from mutations import path_of
 
 TESTS = Path(__file__).resolve().parents[1]
 

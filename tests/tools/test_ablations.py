@@ -15,9 +15,9 @@ from ablations import cell, paragraphs, sentences, summary, tables
 from edits import Ablation, ablations, own_ablations
 from effects import Effect
 from helpers.in_process import load_file, train
+from mutations import read_mutations, tagged_lines
 from sync import Collection
 from torch.distributions import Laplace, MultivariateNormal, Normal
-from undo import read_mutations, tagged_lines
 
 SCRIPTS = tuple(SCRIPT_DETAILS)
 COLLECTION = Collection()

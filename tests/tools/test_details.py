@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from blocks import about_details
 from details import (
     DETAILS,
     GROUPS,
@@ -17,9 +16,10 @@ from details import (
     find_tags,
     matrix,
 )
-from family import FAMILY
+from insertions import about_details
+from mutations import Mutation
+from scripts import SCRIPTS as FAMILY
 from sync import Collection
-from undo import Mutation
 
 COLLECTION = Collection()
 
@@ -139,13 +139,13 @@ def test_a_failure_of_each_kind(old: str, new: str, complaint: str):
 def test_a_detail_tells_its_first_line_and_a_dot_each_script(tmp_path: Path):
     (tmp_path / "ppo").mkdir()
     rows = {name: FAMILY[name] for name in ("ppo.py", "ppo_atari.py", "ppo_atari_lstm.py")}
-    rows["ppo_new.py"] = FAMILY["ppo.py"]
+    rows["ppo_new.py"] = FAMILY["ppo_gymnax.py"]
     collection = Collection(tmp_path, rows, ())
     for name in rows:
         text = SCRIPT.replace("core-4", "atari-1") if name == "ppo_atari_lstm.py" else SCRIPT
         collection.path(name).write_text(text)
     shown = {row.partition("](")[0]: row for row in matrix(collection).split("\n")}
-    assert "| detail | classic | Atari | ppo_new |" in shown
+    assert "| detail | classic | Atari | on the device |" in shown
     assert shown["| [core-1"].count("●") == 4 and "○" not in shown["| [core-1"]
     assert shown["| [atari-1"].index("○") < shown["| [atari-1"].index("●")
     text = explanations(collection, {"core-1": ["Tested by itself."]})

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from family import Script
 from generate import main, stale_files
+from scripts import Script
 from sync import Collection
 
 SCRIPT = """\
@@ -49,7 +49,7 @@ def test_stale_missing_and_left_over_files(
 ):
     diffs = collection.root / "docs" / "diffs"
     readme = collection.root / "README.md"
-    assert "| `--lr` | `1e-3` | step size |" in readme.read_text()
+    assert "| flag | default | meaning |" in readme.read_text()
     readme.write_text(BLOCK)
     (diffs / "ppo_a.diff").unlink()
     (diffs / "ppo_gone.diff").write_text("")

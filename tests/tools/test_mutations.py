@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from edits import TABLES
 from helpers.mutations import run_tests
+from mutations import Mutation, read_mutations, tagged_lines
 from sync import Collection
-from undo import Mutation, read_mutations, tagged_lines
 
 COLLECTION = Collection()
 SCRIPTS = [f"{file.stem}.py" for file in sorted(TABLES.glob("*.toml"))]

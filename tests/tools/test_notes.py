@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from family import FAMILY, Script
 from notes import changes, check, headings, section
+from scripts import SCRIPTS as FAMILY
+from scripts import Script
 from sync import Collection, body
 
 PARENT = '''\

@@ -5,11 +5,12 @@ import sys
 from datetime import datetime
 
 import pytest
-from family import FAMILY, PROGRAMS
 from helpers.metadata import PYPROJECT, ROOT, header
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from scripts import PROGRAMS
+from scripts import SCRIPTS as FAMILY
 from sync import Collection
 
 COLLECTION = Collection()

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from ablations import Effect
-from reading import page, pages
+from annotated import page, pages
 from sync import Collection
 
 FENCE = re.compile(r'^``` \{ \.python linenums="(\d+)" \}\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -1,11 +1,22 @@
-"""The page of all results: from a small collection of scores, whose rows are known."""
+"""Tables of scores: from a small collection of results, whose rows are known."""
 
 import statistics
 from pathlib import Path
 
 import pytest
-from home import rows_of
-from scores import mean_and_std, script_of, tables
+from scores import (
+    evidence,
+    mean_and_std,
+    one_digit,
+    presets_commands,
+    presets_table,
+    rows_of,
+    script_of,
+    scripts_table,
+    speed,
+    tables,
+)
+from scripts import Script
 from sync import ROOT, Collection
 
 PUBLISHED = """\
@@ -56,16 +67,6 @@ def test_rows_computed_by_hand(root: Path):
     assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
     assert "Listed are 4 scores that CleanRL has published of its scripts." in text
     assert "We have run 1 to the end, 1 in part, and 2 not yet." in text
-
-
-def test_hardware_that_all_share_has_no_column(root: Path):
-    scripts = ["ppo.py", "ppo_atari.py"]
-    assert "All ran on" not in tables(root, scripts)
-    (root / "docs/results/ppo_atari_pong_scores.csv").unlink()
-    text = tables(root, scripts)
-    assert "\n\nAll ran on 2 CPUs.\n" in text
-    assert "| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 |\n" in text
-    assert "hardware" not in text
 
 
 def test_partial_runs_tell_both_numbers_of_steps(root: Path):
@@ -120,6 +121,63 @@ def test_files_belong_to_the_script_with_the_longest_name():
     assert script_of(Path("ppo_scores.csv"), scripts) == "ppo.py"
     assert script_of(Path("ppo_atari_envpool_pong_scores.csv"), scripts) == "ppo_atari_envpool.py"
     assert script_of(Path("compare_x_scores.csv"), scripts) is None
+
+
+# ------ the first pages ------
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("Pong,1,20.25,9990000", "full: Pong 20.3, 1 seed (CleanRL 20.4 ± 0.2)"),
+        ("Pong,1,9,600000", "partial"),
+        ("Pong,1,-20,100000", "smoke-tested"),
+        ("Own-v0,1,1234.4,2000000\nOwn-v0,2,1234.4,2000000", "full: Own-v0 1,234 ± 0, 2 seeds"),
+        ("CartPole-v1,1,500,2000", "full: CartPole-v1 500, 1 seed"),  # as long as ppo.py's
+    ],
+)
+def test_evidence(rows: str, expected: str, root: Path):
+    (root / "docs/results/ppo_atari_pong_scores.csv").unlink()
+    lines = [f"{row},1" for row in rows.splitlines()]
+    (root / "docs/results/ppo_atari_scores.csv").write_text("\n".join([HEADER, *lines]))
+    (root / "ppo").mkdir()
+    (root / "ppo/ppo_atari.py").write_text("    total_timesteps: int = 2_000_000  # in all\n")
+    family = {"ppo_atari.py": Script(None, None)}
+    assert evidence(Collection(root, family, ()), "ppo_atari.py") == expected
+
+
+def test_speed_beside_cleanrls(root: Path):
+    rows = "ppo.py,2.75\nppo.py --compile,4.03\nppo.py --bf16,3.1\nCleanRL ppo.py,1\nSB3 PPO,9\n"
+    file = root / "docs/results/speed.csv"
+    file.write_text(f"program,ratio\n{rows}")
+    assert speed(root, "ppo.py", "speed.csv") == "2.8 to 4.0 ×"
+    file.write_text("program,ratio\nppo.py,1\nppo.py --compile,4.03\n")
+    assert speed(root, "ppo.py", "speed.csv") == "" == speed(root, "ppo.py", None)
+    assert [one_digit(x) for x in (1.44, 1.45, 2.75, 3.0)] == ["1.4", "1.5", "2.8", "3.0"]
+
+
+def test_links_lead_to_the_pages_from_both_places():
+    collection = Collection()
+    for page, folder in (("README.md", ROOT), ("index.md", ROOT / "docs")):
+        table = scripts_table(collection, page)
+        for script in collection.scripts():
+            link = table.split(f"[`{script}`](")[1].split(")")[0]
+            assert (folder / link).is_file()
+
+
+def test_presets(tmp_path: Path):
+    """The deviation of -100 and -120 is 20 / sqrt(2); one of them is above -110."""
+    flags = "--no-cuda --gamma 0.98 --total-timesteps 1000000 --num-envs 16 --no-anneal-lr"
+    rows = [
+        f"MountainCar-v0,{seed},{score},1,{seed},ppo.py,{flags}"
+        for seed, score in ((1, -100), (2, -120))
+    ]
+    file = tmp_path / "docs/results/presets/ppo_scores.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(["env_id,seed,score,steps,minutes,script,flags", *rows]))
+    row = "| [MountainCar-v0](#mountaincar-v0) | -110 | -110.0 ± 14.1 | -100.0, -120.0 | 1 of 2 |"
+    assert presets_table(tmp_path).splitlines()[2:] == [f"{row} 1.5 |"]
+    command = presets_commands(tmp_path).split("```bash\n")[1].removesuffix("\n```")
+    assert max(map(len, command.splitlines())) <= 100
+    assert command.replace("\\\n    ", "") == f"uv run ppo/ppo.py --env-id MountainCar-v0 {flags}"
 
 
 def test_every_published_score_and_every_run_of_ours_has_its_place():

@@ -11,7 +11,8 @@ import tokenize
 from pathlib import Path
 
 import pytest
-from family import FAMILY, PROGRAMS, Script
+from scripts import PROGRAMS, Script
+from scripts import SCRIPTS as FAMILY
 from sync import Collection, by_name, compare, cut, golden_diff, iteration_loop, main, split_lines
 
 COLLECTION = Collection()
@@ -363,7 +364,7 @@ def test_reordered_units_are_found(family: Collection):
 @pytest.mark.parametrize(
     ("name", "source", "problem"),
     [
-        ("ppo_other.py", PARENT, "ppo/ppo_other.py has no row in tools/family.py"),
+        ("ppo_other.py", PARENT, "ppo/ppo_other.py has no row in benchmark/scripts.py"),
         ("ppo_new.py", PARENT, "ppo/ppo_new.py has no record in tools/own_units.json: python"),
         ("ppo_a.py", None, "ppo/ppo_a_b.py: its parent ppo_a.py does not exist"),
         ("play.py", "print(", "ppo/play.py: line 1: '(' was never closed"),
@@ -453,7 +454,7 @@ def test_a_new_script(family: Collection, capsys: pytest.CaptureFixture[str]):
         (["copy", "header"], "every script has its own header"),
         (["copy", "compute_gae", "gae"], "ppo/ppo.py has no unit `gae`; it has: header"),
         (["list", "ppo_gone"], "No such file"),
-        (["accept", "ppo"], "tools/family.py names no parent of ppo.py"),
+        (["accept", "ppo"], "benchmark/scripts.py names no parent of ppo.py"),
         (["accept", "ppo_a"], "ppo_a.py has a record: name the units to accept"),
         (["accept", "ppo_a", "train"], "`train` is no unit of ppo_a.py's own"),
     ],

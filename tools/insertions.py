@@ -8,8 +8,8 @@ which is replaced when the site is built (tools/pages.py). Kinds:
 - `diff ppo_atari.py`: what a script changes, with notes (notes.py);
 - `table results/ppo.md`: the first table of a file in docs/ that a benchmark wrote;
 - `folded results/ppo.md`: all of it, what follows the table in a part that is folded;
-- `scripts index.md` and `scores index.md`: the tables of the first pages (home.py);
-- `presets table` and `presets commands` (presets.py);
+- `scripts index.md` and `scores index.md`: the tables of the first pages (scores.py);
+- `presets table` and `presets commands` (scores.py);
 - `details matrix`, `details list` and `details deviations` (details.py);
 - `ablations summary` and `ablations tables`: what each detail is worth (ablations.py);
 - `results all`: every score (scores.py).
@@ -21,14 +21,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import ablations
+import annotated
 import details
-import home
+import mutations
 import notes
-import presets
-import reading
 import scores
-import undo
-from family import FAMILY
 from sync import Collection
 
 BLOCK = re.compile(r"(<!-- begin (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -95,23 +92,19 @@ def folded(title: str, text: str, style: str = "abstract") -> str:
 
 
 def flags_section(source: str, parent: str, parent_source: str) -> str:
-    """The flags that make a script different from its parent; all of them in a part that is folded.
+    """The flags that make a script different from its parent; --help prints all.
 
     A script without a parent shows those of the task and the algorithm.
     """
     everything = flags(source)
-    rows = {flag.row() for flag in flags(parent_source)} if parent else set()
-    if parent:
-        shown = [flag for flag in everything if flag.row() not in rows]
-        kept = len(everything) - len(shown)
-        opening = f"New here, or not as in `{parent}`; the other {kept} are the same there."
-    else:
-        shown = [flag for flag in everything if flag.topic in ("the task", "the algorithm")]
-        opening = "Those of the task and of the algorithm:"
+    if not parent:
+        return flags_table([f for f in everything if f.topic in ("the task", "the algorithm")])
+    rows = {flag.row() for flag in flags(parent_source)}
+    shown = [flag for flag in everything if flag.row() not in rows]
     if not shown:
-        opening = f"All {len(everything)} are those of `{parent}`, with the same defaults."
-    parts = [opening, *([flags_table(shown)] if shown else [])]
-    return "\n\n".join([*parts, folded("All flags", flags_table(everything))])
+        return f"All {len(everything)} are those of `{parent}`, with the same defaults."
+    others = f"The other {len(everything) - len(shown)} flags are those of `{parent}`."
+    return f"{flags_table(shown)}\n\n{others}"
 
 
 def first_table(text: str) -> str:
@@ -135,7 +128,7 @@ def table_and_rest(text: str) -> str:
 def about_details(collection: Collection) -> dict[str, list[str]]:
     """By tag, sentences: where the detail is explained, what tests it and what it is worth."""
     about: dict[str, list[str]] = defaultdict(list)
-    for module in (reading, undo, ablations):
+    for module in (annotated, mutations, ablations):
         for tag, sentences in module.sentences(collection).items():
             about[tag] += sentences
     return about
@@ -149,7 +142,7 @@ def content(collection: Collection, kind: str, name: str) -> str:
     docs = collection.root / "docs"
     match kind, name:
         case "flags", script:
-            parent = FAMILY[script].parent if script in FAMILY else None
+            parent = collection.family[script].parent
             parent_source = collection.source(parent) if parent else ""
             return flags_section(collection.source(script), parent or "", parent_source)
         case "diff", script:
@@ -159,13 +152,13 @@ def content(collection: Collection, kind: str, name: str) -> str:
         case "folded", file:
             return table_and_rest((docs / file).read_text(encoding="utf-8"))
         case "scripts", page:
-            return home.scripts_table(collection, page)
+            return scores.scripts_table(collection, page)
         case "scores", _:
-            return home.scores_table(collection)
+            return scores.scores_table(collection)
         case "presets", "table":
-            return presets.table(collection.root)
+            return scores.presets_table(collection.root)
         case "presets", "commands":
-            return presets.commands(collection.root)
+            return scores.presets_commands(collection.root)
         case "details", "matrix":
             return details.matrix(collection)
         case "details", "list":
@@ -185,7 +178,7 @@ def made(collection: Collection, kind: str, name: str) -> str:
     """The same; ValueError that names it if nothing can be made."""
     try:
         return content(collection, kind, name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"`{kind} {name}`: {error}") from error
 
 
