@@ -1,65 +1,61 @@
-"""Did an edit help? Two or more folders of runs: a sentence, a table, a picture.
+"""Did an edit help? Two or more groups of runs: a verdict, a table, a picture.
 
     uv run benchmark/compare.py before=runs/before after=runs/after
     uv run benchmark/compare.py "CleanRL=~/cleanrl/runs" ppo.py=runs/ours --out results/cleanrl
     uv run benchmark/compare.py before='runs/*__ppo__*' after='runs/*__mine__*' --steps 100000
 
 Each group is compared with the first one. A group is a folder with the runs of one script and one
-set of flags, or a pattern of run folders; ours or another program's TensorBoard runs. The names of
-run folders are <env_id>__<name>__<seed>__<time>. More is better. Writes compare.md, .png, .svg and
-.csv, the numbers over all environments to compare_overall.csv and those of each run to
-compare_scores.csv.
-Exit codes: 0 done, whatever the answer; 2 bad input or nothing to compare.
+set of flags, or a pattern of run folders; ours or another program's TensorBoard runs. More is
+better. The verdict is one of five: better, worse, undecided (the difference may be chance),
+undecided because runs were lost, identical. Writes compare.md, .png and .csv, the numbers over all
+environments to compare_overall.csv and those of each run to compare_scores.csv. Exit codes: 0 done,
+whatever the verdict; 2 bad input or nothing to compare.
 """
 
-import csv
-import dataclasses
-from collections import defaultdict
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import tyro
-from comparison import (
-    NAN,
-    RESAMPLES,
-    Comparison,
-    Estimate,
-    Group,
-    Results,
-    Scores,
-    all_runs,
-    evaluate,
-    in_percent,
-    sentence,
+from common import check_folder, check_name, fail, seeds, warn
+from plot import (
+    COLORS,
+    LOOK,
+    PANELS_A_ROW,
+    add_legend,
+    draw_seeds,
+    finish_panel,
+    legend_of_groups,
+    light_grid,
+    plt,
+    read_group,
+    save,
 )
-from comparison_picture import draw
-from console import fail, seeds, warn
-from plot import check_results
+from rliable import library, metrics
 from runs import (
     METRICS,
-    NO_EPISODE,
-    RETURN,
+    SAME_STEPS,
     WINDOW,
-    Found,
-    Provenance,
     Run,
-    find_other_runs,
-    find_runs,
     mean_and_std,
-    other_folders,
-    parse_name,
-    refuse_own_runs,
+    read_events,
     remarks_on,
-    remarks_on_missing,
     runs_by_env,
+    score_table,
     short_number,
-    window_of,
 )
+from scipy import stats
+from stats import ALPHA, beyond_chance, weighted_sum
 
-ATARI_SOURCE = "[dqn_zoo](https://github.com/google-deepmind/dqn_zoo)"
-FEW_SEEDS = 10  # with fewer the bootstrap's intervals are clearly too narrow
+ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
+RESAMPLES = 2000  # of a bootstrap
+PERMUTATIONS = 10_000  # of a permutation test
+HARDLY_CLIPPED = 0.005  # share of rows
+NAN = float("nan")
 
 
 @dataclass
@@ -68,396 +64,485 @@ class Args:
     groups: tyro.conf.Positional[tuple[str, ...]]
     out: Path = Path("results")  # where the files are written
     name: str = "compare"  # their name
-    # What is 0 and what is 1: human (random and human play, Atari alone), range (the worst and the
-    # best run) or a CSV file with the columns env_id,low,high. auto: human for Atari, else range
-    normalize: str = "auto"
+    # What is 0 and what is 1: random and human play (Atari alone), or the worst and the best run.
+    # auto: human if all environments are Atari games
+    normalize: Literal["auto", "human", "range"] = "auto"
     steps: int | None = None  # after which scores are compared; if not given, the shortest run's
     # TensorBoard name of an episode's score, for all groups or as NAME=METRIC for one; several may
     # follow. The script's if not given. Of a name that ends in _mean the last point is the score
     metric: tuple[str, ...] = ()
 
 
-# ------ reading ------
+@dataclass
+class Group:
+    """The runs of a folder. scores: (runs,) by environment, after as many steps in all groups."""
+
+    name: str
+    by_env: dict[str, list[Run]]
+    lost: list[str]  # "X-v0 seed 3: not finished"
+    remarks: list[str]  # what the reader has to be told
+    scores: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the runs of a group are."""
+class Estimate:
+    """A number, its 95 % interval and the p-value of a test against 0; NaN where there is none."""
 
-    given: str  # as the user has it
-    folder: Path
-    pattern: str = "*"  # of the run folders in it
+    value: float
+    low: float = NAN
+    high: float = NAN
+    p: float = NAN
 
-
-def read_source(name: str, given: str) -> Source:
-    """A group's folder, or the folder before the first part of a path that has a *.
-
-    Fails if there is no such folder.
-    """
-    path = Path(given).expanduser()
-    first = next((i for i, part in enumerate(path.parts) if "*" in part), len(path.parts))
-    folder = Path(*path.parts[:first])
-    if not folder.is_dir():
-        fail(f"{name}: there is no folder {folder}")
-    return Source(given, folder, "/".join(path.parts[first:]) or "*")
+    def text(self, form: str = "+.2f") -> str:
+        """'+3.20 (-5.10 to +11.50)', or the number alone."""
+        if np.isnan(self.low):
+            return f"{self.value:{form}}"
+        return f"{self.value:{form}} ({self.low:{form}} to {self.high:{form}})"
 
 
-def split_groups(given: tuple[str, ...]) -> dict[str, Source]:
-    """Folders by name; fails if they are not two or more of the form NAME=FOLDER."""
-    sources: dict[str, Source] = {}
-    for text in given:
-        name, _, path = text.partition("=")
-        if not (name and path):
-            fail(f"{text} is not of the form NAME=FOLDER")
-        if name in sources:
-            fail(f"two groups are called {name}")
-        sources[name] = read_source(name, path)
-    if len(sources) < 2:
-        fail("give two groups or more, each as NAME=FOLDER")
-    return sources
+@dataclass
+class Comparison:
+    """A group beside the baseline."""
+
+    group: Group
+    by_env: dict[str, Estimate]  # difference of the mean scores
+    improvement: dict[str, float]  # probability that a run of the group is better
+    overall: Estimate  # difference of normalized scores over the environments
+    overall_improvement: Estimate
+    lost: list[str]  # runs of either group
+    identical: bool  # whether all runs are the same, episode by episode
+    beyond_chance: list[str] = field(default_factory=list)  # environments, by Holm's correction
+
+    @property
+    def verdict(self) -> str:
+        """One of five."""
+        if self.identical:
+            return "identical: every episode is the same, the edit changes nothing here"
+        if self.lost:
+            return f"undecided: runs were lost ({', '.join(self.lost)})"
+        if self.overall.p < ALPHA:
+            return "better" if self.overall.value > 0 else "worse"
+        return "undecided: the difference may be chance"
 
 
-def split_metrics(given: tuple[str, ...], names: list[str]) -> dict[str, str]:
-    """Metrics by group, of those that were given one; fails at a group that is not there."""
-    metrics: dict[str, str] = {}
-    for text in sorted(given, key=lambda text: "=" in text):  # that of a single group counts more
-        name, _, metric = text.rpartition("=")
-        if name and name not in names:
-            fail(f"--metric {text}: there is no group {name}")
-        metrics |= dict.fromkeys([name] if name else names, metric)
-    return metrics
-
-
-def refuse_a_mixture(name: str, source: Source, exp_names: set[str]) -> None:
-    """Fails if the runs of a group are of several programs."""
-    if len(exp_names) > 1:
-        listed = sorted(exp_names)
-        fail(
-            f"{name}: runs of {', '.join(listed)} in {source.given}; choose by a pattern, as "
-            f"{name}='{source.folder}/*__{listed[0]}__*'"
-        )
-
-
+# ------ reading ------
 def read_groups(args: Args) -> list[Group]:
-    """The groups in the order given; fails if there is nothing in one of them."""
-    sources = split_groups(args.groups)
-    metrics = split_metrics(args.metric, list(sources))
-    found: dict[str, Group] = {}
-    ours = [name for name, source in sources.items() if any(own_folders(source))]
-    for name in ours:
-        found[name] = read_group(name, sources[name], metrics.get(name))
-    scripts = {name: {run.script for run in all_runs(group)} for name, group in found.items()}
-    for name, names in scripts.items():
-        if len(names) > 1:
-            fail(
-                f"{name}: runs of {', '.join(sorted(names))}; give each script a folder of its own"
+    """The runs of each group; fails if there are not two groups with runs."""
+    if len(args.groups) < 2:
+        fail("give two groups or more, each as NAME=FOLDER")
+    wanted = {}  # metrics by group; "": of all groups
+    for text in args.metric:
+        name, _, metric = text.rpartition("=")
+        wanted[name] = metric
+    groups = []
+    own_metric: str | None = None  # by which another program's runs are measured as well
+    for text in args.groups:
+        name, equals, given = text.partition("=")
+        if not equals:
+            fail(f"{text} is not of the form NAME=FOLDER")
+        parts = Path(given).expanduser().parts
+        first = next((i for i, part in enumerate(parts) if "*" in part), len(parts))
+        pattern = "/".join(parts[first:]) or "*"
+        logged = wanted.get(name, wanted.get("", own_metric))
+        found = read_group(name, Path(*parts[:first]), logged, pattern)
+        own_metric = own_metric or METRICS.get(next(iter(found.runs)).script)
+        lost = [f"{name} {key.env_id} seed {key.seed}: {why}" for key, why in found.lost.items()]
+        remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
+        groups.append(Group(name, runs_by_env(found), lost, remarks))
+    return groups
+
+
+def take_scores(groups: list[Group], wanted: int | None) -> dict[str, int]:
+    """Set each group's scores; returns by environment the steps after which they were taken.
+
+    These are the steps wanted, or of the shortest run. Environments that a group lacks are left
+    out. Fails if none is left, or if a run is shorter than wanted.
+    """
+    steps = {}
+    for env_id in groups[0].by_env:
+        if not all(env_id in group.by_env for group in groups):
+            warn(f"{env_id} is left out: not all groups have runs of it")
+            continue
+        lengths = [run.total_steps for group in groups for run in group.by_env[env_id]]
+        if wanted and min(lengths) < (1 - SAME_STEPS) * wanted:
+            fail(f"--steps {wanted}: a run of {env_id} ended after {min(lengths)}")
+        steps[env_id] = min(wanted or min(lengths), min(lengths))
+        if max(lengths) > (1 + SAME_STEPS) * steps[env_id] and not wanted:
+            warn(f"{env_id} is compared after {steps[env_id]:,} steps, where its shortest run ends")
+        for group in groups:
+            runs = group.by_env[env_id]
+            group.scores[env_id] = np.array([run.score_after(steps[env_id]) for run in runs])
+    if not steps:
+        fail("no environment has runs of all groups")
+    return steps
+
+
+# ------ numbers ------
+def atari_game(env_id: str) -> str:
+    """The game of Gymnasium's, EnvPool's or the old Gym's environment: Breakout."""
+    return re.sub(r"^ALE[/-]|(NoFrameskip|Deterministic)?-v\d+$", "", env_id)
+
+
+def scales(groups: list[Group], normalize: str) -> tuple[str, dict[str, tuple[float, float]]]:
+    """What lies between 0 and 1, in words, and what is 0 and 1 in each environment."""
+    table = pd.read_csv(ATARI_SCORES).set_index("game")
+    games = {env_id: atari_game(env_id) for env_id in groups[0].scores}
+    all_atari = all(game in table.index for game in games.values())
+    if normalize == "human" and not all_atari:
+        fail("--normalize human: not all environments are Atari games")
+    if all_atari and normalize != "range":
+        ends = {env: (table.random[game], table.human[game]) for env, game in games.items()}
+        return "from random to human play", ends
+    ends = {}
+    for env_id in games:
+        scores = np.concatenate([group.scores[env_id] for group in groups])
+        low, high = scores.min(), scores.max()
+        ends[env_id] = (low, high if high > low else low + 1)
+    return "from the worst to the best run", ends
+
+
+def welch(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Estimate:
+    """Mean over environments of the difference of two groups' means, with Welch's test.
+
+    pairs: scores of the baseline's runs and of the group's in each environment, (runs,). Several
+    variances add up, with Satterthwaite's degrees of freedom. No interval where runs do not vary.
+    """
+    samples = [sample for pair in pairs for sample in pair]
+    weights = [sign / len(pairs) for _ in pairs for sign in (-1, 1)]
+    found = weighted_sum(samples, weights)
+    if math.isnan(found.error):
+        return Estimate(found.value)
+    return Estimate(found.value, *found.interval, found.p_value)
+
+
+def bootstrap(matrices: list[np.ndarray], function: Any) -> Estimate:
+    """rliable's stratified bootstrap of a function of (runs, environments) scores."""
+    value = float(function(*matrices))
+    if min(len(matrix) for matrix in matrices) < 2:
+        return Estimate(value)
+    np.random.seed(0)  # rliable resamples by numpy's global generator, whatever it is given
+    scores = {"": matrices if len(matrices) > 1 else matrices[0]}
+    _, intervals = library.get_interval_estimates(
+        scores, lambda *resampled: np.array([function(*resampled)]), reps=RESAMPLES
+    )
+    low, high = (float(end) for end in intervals[""][:, 0])
+    return Estimate(value, low, high)
+
+
+def iqm_difference(before: np.ndarray, after: np.ndarray) -> float:
+    """Difference of the interquartile means of two groups' (runs, environments) scores."""
+    return metrics.aggregate_iqm(after) - metrics.aggregate_iqm(before)
+
+
+def permutation_p_value(before: np.ndarray, after: np.ndarray) -> float:
+    """Of the difference of two groups' interquartile means: (runs, environments) each.
+
+    If an edit does nothing, any runs of an environment might as well be the other group's: p is the
+    share of exchanges within environments that give a difference of at least this size. (Intervals
+    by resampling of two seeds leave out zero three times as often as they should.)
+    """
+    pooled = np.concatenate([before, after])
+    orders = np.random.default_rng(0).permuted(np.tile(pooled, (PERMUTATIONS, 1, 1)), axis=1)
+    orders[0] = pooled  # the observed one
+    count = len(before)
+    middles = [
+        stats.trim_mean(part.reshape(PERMUTATIONS, -1), 0.25, axis=1)
+        for part in (orders[:, :count], orders[:, count:])
+    ]
+    sizes = np.abs(middles[1] - middles[0])
+    return float(np.mean(sizes >= sizes[0] - 1e-12))
+
+
+def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Comparison:
+    """A group beside the baseline, in each environment and over all of them.
+
+    On the human scale the overall difference is one of interquartile means: a single game may
+    outweigh all others. Of an environment with more runs than others the first ones are taken then.
+    """
+    normal = [
+        {env_id: (one.scores[env_id] - low) / (high - low) for env_id, (low, high) in ends.items()}
+        for one in (baseline, group)
+    ]
+    before, after = (matrix_of(scores) for scores in normal)
+    pairs = [(normal[0][env_id], normal[1][env_id]) for env_id in ends]
+    if "human" in way and len(ends) > 1:
+        found = bootstrap([before, after], iqm_difference)
+        overall = Estimate(found.value, found.low, found.high, permutation_p_value(before, after))
+    else:
+        overall = welch(pairs)
+    return Comparison(
+        group=group,
+        by_env={env: welch([(baseline.scores[env], group.scores[env])]) for env in ends},
+        improvement={
+            env: probability_of_improvement(
+                baseline.scores[env][:, None], group.scores[env][:, None]
             )
-    # Another program's runs are measured by what ours are.
-    known = [METRICS[script] for names in scripts.values() for script in names & METRICS.keys()]
-    metric = known[0] if known else RETURN
-    for name in [name for name in sources if name not in found]:
-        found[name] = read_other_group(name, sources[name], metrics.get(name, metric))
-    for name, source in sources.items():
-        found[name].metric = metrics.get(name, "")
-        if not found[name].by_env:
-            wanted = metrics.get(name, metric)
-            expected = f" with {wanted} in a folder called <env_id>__<name>__<seed>__<time>"
-            fail(f"{name}: no finished run{expected} in {source.given}")
-        if name in metrics and window_of(metrics[name]) == 1:
-            found[name].remarks.append(
-                f"{metrics[name]} is a mean of episodes; a run's score is the last one."
-            )
-    return [found[name] for name in sources]
+            for env in ends
+        },
+        overall=overall,
+        overall_improvement=bootstrap([before, after], probability_of_improvement),
+        lost=[*baseline.lost, *group.lost],
+        identical=all(same_runs(baseline.by_env[env], group.by_env[env]) for env in ends),
+    )
 
 
-def own_folders(source: Source) -> list[Path]:
-    """The run folders of a group, if they are of our scripts."""
-    return [file.parent for file in source.folder.glob(f"{source.pattern}/args.json")]
+def matrix_of(scores: dict[str, np.ndarray]) -> np.ndarray:
+    """(runs, environments), as rliable wants them: with the fewest runs of an environment."""
+    count = min(len(runs) for runs in scores.values())
+    return np.stack([runs[:count] for runs in scores.values()], axis=1)
 
 
-def read_group(name: str, source: Source, metric: str | None) -> Group:
-    """The runs of one of our scripts; fails if there is none with a score."""
-    parsed = [parse_name(folder.name) for folder in own_folders(source)]
-    refuse_a_mixture(name, source, {match[2] for match in parsed if match})
-    found = find_runs(source.folder, metric, source.pattern)
-    if not found.runs:
-        logged = f" has logged {metric or 'an episode'}"
-        silent = NO_EPISODE in found.lost.values()
-        fail(f"{name}: no finished run in {source.given}{logged if silent else ''}")
-    return Group(name, runs_by_env(found), remarks_on(found), lost_by_env(found))
+def probability_of_improvement(before: np.ndarray, after: np.ndarray) -> float:
+    """That a run of `after` beats one of `before`, (runs, environments) each; a tie counts half."""
+    gaps = after[:, None] - before[None]
+    return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
 
 
-def lost_by_env(found: Found) -> dict[str, list[str]]:
-    """What became of the runs without a score, by environment."""
-    lost: dict[str, list[str]] = defaultdict(list)
-    for key, why in found.lost.items():
-        lost[key.env_id].append(why)
-    return dict(lost)
+def same_runs(before: list[Run], after: list[Run]) -> bool:
+    """Whether two groups have the same seeds and, episode by episode, the same scores."""
+    return [run.seed for run in before] == [run.seed for run in after] and all(
+        np.array_equal(one.scores, other.scores) for one, other in zip(before, after, strict=True)
+    )
 
 
-def read_other_group(name: str, source: Source, metric: str) -> Group:
-    """The runs of another program."""
-    refuse_own_runs(name, source.folder, source.pattern)
-    names = other_folders(source.folder, source.pattern).values()
-    if not names and source.pattern != "*":
-        fail(f"{name}: no run folder matches {source.given}")
-    refuse_a_mixture(name, source, {match[2] for match in names})
-    found = find_other_runs(source.folder, name, metric, source.pattern)
-    return Group(name, runs_by_env(found), remarks_on_missing(found), lost_by_env(found))
+def mark_beyond_chance(comparisons: list[Comparison]) -> None:
+    """Note the environments in which alone a group differs, by Holm's correction over all tests.
+
+    Of twenty environments without an effect, one has an interval without zero.
+    """
+    tests = [(one, env_id) for one in comparisons for env_id in one.by_env]
+    for place in beyond_chance([one.by_env[env_id].p for one, env_id in tests]):
+        one, env_id = tests[place]
+        one.beyond_chance.append(env_id)
 
 
 # ------ the table ------
+def headline(baseline: Group, comparison: Comparison, way: str) -> str:
+    """The verdict and the number that it rests on: of one environment in its own points."""
+    count = len(comparison.by_env)
+    found, unit = comparison.overall, f"of the way {way}, {count} environments"
+    form = "+.0%"
+    if count == 1:
+        ((env_id, found),) = comparison.by_env.items()
+        form, unit = "+.4g", f"points in {env_id}"
+    chance = comparison.overall_improvement.value
+    p = "" if math.isnan(comparison.overall.p) else f", p = {comparison.overall.p:.2g}"
+    if not p:
+        unit += ", no interval: run two seeds or more"
+    return (
+        f"{comparison.group.name} beside {baseline.name}: {comparison.verdict}. {found.text(form)} "
+        f"{unit}{p}; probability of improvement {chance:.2f}."
+    )
 
 
-def values_of(name: str, runs: list[Run]) -> str:
-    """The values that a flag has in some runs."""
+def settings_text(group: Group, name: str) -> str:
+    """The values that a flag has in a group's runs."""
+    runs = [run for runs in group.by_env.values() for run in runs]
     return ", ".join(sorted({str(run.settings.get(name)) for run in runs}))
 
 
-def changed_flags(baseline: Group, group: Group) -> list[str]:
-    """Flags that differ in an environment that both have: "`gamma` 0.99 → 0.9 (X-v0)"."""
-    shared = [env_id for env_id in baseline.by_env if env_id in group.by_env]
-    runs = [run for env_id in shared for run in baseline.by_env[env_id] + group.by_env[env_id]]
-    where: dict[str, list[str]] = defaultdict(list)
-    for name in dict.fromkeys(name for run in runs for name in run.settings):
-        for env_id in shared if name not in ("env_id", "exp_name") else []:
-            before = values_of(name, baseline.by_env[env_id])
-            after = values_of(name, group.by_env[env_id])
-            if before != after:
-                where[f"`{name}` {before} → {after}"].append(env_id)
-    return [
-        change if len(env_ids) == len(shared) else f"{change} ({', '.join(env_ids)})"
-        for change, env_ids in where.items()
-    ]
-
-
-def packages(runs: list[Run]) -> dict[str, set[str]]:
-    """The versions of each package that some runs were made with."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        for part in run.provenance.versions.split(" then "):  # each time that it was resumed
-            words = part.split()
-            for name, version in zip(words[::2], words[1::2], strict=True):
-                found[name].add(version)
-    return found
-
-
-def from_to(what: str, before: set[str], after: set[str]) -> str:
-    """'torch 2.12.0 → 2.13.0'."""
-    texts = [", ".join(sorted(one - {""})) or "not recorded" for one in (before, after)]
-    return f"{what} {texts[0]} → {texts[1]}"
-
-
-def changed_machines(baseline: Group, group: Group) -> list[str]:
-    """Packages and hardware that differ: "torch 2.12.0 → 2.13.0", "hardware cpu → cuda"."""
-    shared = baseline.by_env.keys() & group.by_env.keys()  # others may need more packages
-    before, after = [
-        [run for env_id in shared for run in one.by_env[env_id]] for one in (baseline, group)
-    ]
-    old, new = packages(before), packages(after)
-    changed = [
-        from_to(name, old.get(name, set()), new.get(name, set()))
-        for name in old | new
-        if old.get(name) != new.get(name)
-    ]
-    hardware = [{run.provenance.hardware for run in runs} for runs in (before, after)]
-    if hardware[0] != hardware[1]:
-        changed.append(from_to("hardware", *hardware))
-    return changed
-
-
 def what_differs(baseline: Group, group: Group) -> str:
-    """Flags, script, packages and hardware in which a group's runs differ from the baseline's."""
-    first, other = all_runs(baseline)[0], all_runs(group)[0]
-    if not (first.settings.keys() & other.settings.keys() - {"env_id"}):
+    """Flags and scripts in which a group's runs differ from the baseline's."""
+    first, other = (next(iter(one.by_env.values()))[0] for one in (baseline, group))
+    if not first.settings or not other.settings:
         return f"What {group.name} does otherwise than {baseline.name} is not recorded."
-    changed = changed_flags(baseline, group)
-    hashes = [{run.provenance.script_hash for run in all_runs(one)} for one in (baseline, group)]
-    if hashes[0] != hashes[1]:
-        changed.append(from_to("the script, SHA-256", *hashes))
-    changed += changed_machines(baseline, group)
-    if not changed:
-        return f"{group.name} has the script, flags, packages and hardware of {baseline.name}."
-    return f"{group.name} beside {baseline.name}: {'; '.join(changed)}."
-
-
-def env_rows(scores: Scores, comparisons: list[Comparison], env_id: str) -> list[str]:
-    """The lines of an environment in the table: a line for each group."""
-    title = f"{env_id}, {short_number(scores.steps[env_id])} steps"
-    rows = []
-    for name, of in scores.raw.items():
-        cells = ["-", "", "", ""]
-        if env_id in of:
-            cells[0] = f"{mean_and_std(of[env_id])} ({seeds(len(of[env_id]))})"
-        for comparison in comparisons:
-            if comparison.group == name and env_id in comparison.by_env:
-                found = comparison.by_env[env_id]
-                relative = in_percent(scores, comparison, env_id)
-                percent = relative.text("+.1f") if relative else "-"
-                chance = f"{comparison.improvement[env_id]:.2f}"
-                cells[1:] = [found.text(), percent, chance]
-        rows.append(f"| {' | '.join([title, name, *cells])} |")
-        title = ""
-    return rows
-
-
-def explain(scores: Scores) -> list[str]:
-    """How the numbers of the tables were made."""
-    kinds = {scores.scales[env_id].kind for env_id in scores.shared}
-    meaning = {
-        "human": f"0 is random and 1 is human play ({ATARI_SOURCE})",
-        "range": "0 is the worst and 1 the best of all these runs",
-        "file": "0 and 1 are as the file given says",
-    }
-    normalized = "; ".join(meaning[kind] for kind in sorted(kinds))
-    over_all = "normalized scores, the variances of the environments added up"
-    if scores.by_middle:
-        over_all = "interquartile means of normalized scores, by resampling; whether that is "
-        over_all += "more than chance a permutation test says, within each environment"
-    lines = [
-        f"Score of a run: mean of the last {WINDOW} training episodes. Differences: of mean "
-        f"scores, with Welch's 95 % interval; over all environments of {over_all}. Probability of "
-        "improvement: that a run of the group is better than one of the baseline, a tie counting "
-        "half.",
-        f"Normalized scores: {normalized}. Interquartile mean, optimality gap, probability of "
-        f"improvement and their intervals are those of rliable, from {RESAMPLES} resamples of the "
-        "runs within each environment.",
+    changes = [
+        f"`{name}` {settings_text(baseline, name)} → {settings_text(group, name)}"
+        for name in first.settings
+        if name not in ("env_id", "exp_name")
+        and settings_text(baseline, name) != settings_text(group, name)
     ]
-    counts = [len(of[env_id]) for of in scores.raw.values() for env_id in scores.shared]
-    if min(counts) < FEW_SEEDS:
-        single = " in an environment" if scores.by_middle else ""
-        lines.append(
-            f"With fewer than {FEW_SEEDS} seeds intervals by resampling are too narrow; those of "
-            f"the differences{single} are not, for scores that are about normally distributed. A "
-            "rare run that fails is in none of them unless it was drawn."
-        )
-    if len(scores.scales) > 1:
-        lines.append(
-            "Each environment's interval is its own: of 20 without an effect, one leaves out 0. "
-            "The answer names those that Holm's correction leaves."
-        )
-    if len(scores.raw) > 2:
-        lines.append("Each group is compared for itself: of 20 that do nothing, one looks as if.")
+    for what in ("script_hash", "versions", "hardware"):
+        before, after = (getattr(run.provenance, what) for run in (first, other))
+        if before != after:
+            changes.append(f"{what.replace('_', ' ')} {before} → {after}")
+    if not changes:
+        return f"{group.name} has the script, flags and packages of {baseline.name}."
+    return f"{group.name} beside {baseline.name}: {'; '.join(changes)}."
+
+
+def update_sizes(groups: list[Group]) -> list[str]:
+    """Table of how far updates went: an edit of the clip cannot act where nothing is clipped."""
+    lines = ["| group | mean clip fraction | mean KL of an update |", "|---|---:|---:|"]
+    fractions = []
+    for group in groups:
+        means = []
+        for tag in ("losses/clipfrac", "losses/approx_kl"):
+            points = [
+                point.score
+                for runs in group.by_env.values()
+                for run in runs
+                for point in read_events(run.folder, tag).episodes
+            ]
+            means.append(float(np.mean(points)) if points else NAN)
+        fractions.append(means[0])
+        lines.append(f"| {group.name} | {means[0]:.4f} | {means[1]:.5f} |")
+    if max(fractions) < HARDLY_CLIPPED:
+        lines += ["", "**Hardly anything was clipped: an edit of the clip cannot act here.**"]
     return lines
 
 
-def table(results: Results) -> str:
-    """The answer and the two tables, in Markdown."""
-    scores, baseline = results.scores, results.baseline
-    lines = [sentence(scores, comparison) for comparison in results.comparisons]
-    lines += ["", *(what_differs(baseline, group) for group in results.groups[1:]), ""]
-    lines.append(
-        f"| environment | runs | score | difference to {baseline.name} (95 %) | "
-        f"the same in % of {baseline.name}'s mean | probability of improvement |"
-    )
-    lines.append("|---|---|---:|---:|---:|---:|")
-    for env_id in scores.scales:
-        lines += env_rows(scores, results.comparisons, env_id)
-    count = len(scores.shared)
-    where = scores.shared[0] if count == 1 else f"all {count} environments"
-    lines += ["", f"| {where}, normalized | {' | '.join(scores.raw)} |"]
-    lines.append(f"|---|{'---:|' * len(scores.raw)}")
-    for measure, of in results.overall.items():
-        cells = [of[name].text(".2f") if name in of else "" for name in scores.raw]
-        lines.append(f"| {' | '.join([measure, *cells])} |")
-    lines += ["", *explain(scores), *scores.remarks]
+def table(
+    groups: list[Group], comparisons: list[Comparison], steps: dict[str, int], way: str
+) -> str:
+    """The verdicts and the tables, in Markdown."""
+    baseline = groups[0]
+    lines = [f"{headline(baseline, one, way)}\n" for one in comparisons]
+    lines += [
+        f"| environment | group | score | difference to {baseline.name} (95 %) | beyond chance | "
+        "probability of improvement |",
+        "|---|---|---:|---:|---|---:|",
+    ]
+    for env_id in steps:
+        title = f"{env_id}, {short_number(steps[env_id])} steps"
+        score = baseline.scores[env_id]
+        lines.append(
+            f"| {title} | {baseline.name} | {mean_and_std(score)} ({seeds(len(score))}) | | | |"
+        )
+        for one in comparisons:
+            score = one.group.scores[env_id]
+            cells = ["", one.group.name, f"{mean_and_std(score)} ({seeds(len(score))})"]
+            beyond = "yes" if env_id in one.beyond_chance else "no"
+            cells += [one.by_env[env_id].text(), beyond, f"{one.improvement[env_id]:.2f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", *update_sizes(groups), ""]
+    lines += [what_differs(baseline, group) for group in groups[1:]]
+    lines += [
+        "",
+        f"Score of a run: mean of the last {WINDOW} training episodes. Difference: of mean scores, "
+        "with Welch's interval; beyond chance: by Holm's correction over all rows. Over all "
+        f"environments scores are normalized: 0 to 1 is {way}. On the human scale the difference "
+        "is one of interquartile means with a permutation test, else of means, the variances of "
+        "the environments added up.",
+        *(remark for group in groups for remark in group.remarks),
+    ]
     return "\n".join(lines) + "\n"
 
 
+# ------ the picture ------
+def draw_differences(axes: plt.Axes, comparisons: list[Comparison], ends: dict[str, Any]) -> None:
+    """For each environment the differences to the baseline with their intervals, normalized."""
+    labels = [*ends, f"all {len(ends)}"] if len(ends) > 1 else list(ends)
+    for number, one in enumerate(comparisons):
+        color = COLORS[(number + 1) % len(COLORS)]
+        found = [(one.by_env[env_id], high - low) for env_id, (low, high) in ends.items()]
+        found += [(one.overall, 1.0)] if len(ends) > 1 else []
+        for y, (estimate, span) in enumerate(found):
+            height = y + 0.3 * ((number + 0.5) / len(comparisons) - 0.5)
+            percent = 100 / span
+            if not np.isnan(estimate.low):
+                interval = [estimate.low * percent, estimate.high * percent]
+                axes.plot(interval, [height, height], color=color, linewidth=2.2, alpha=0.75)
+            axes.plot(estimate.value * percent, height, "o", color=color, markersize=6)
+    axes.axvline(0, color="#374151", linewidth=1)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_xlabel("difference, % of the normalized scale")
+    axes.set_title("Difference, 95 % interval", fontweight="bold")
+    light_grid(axes, "x")
+
+
+def draw(
+    groups: list[Group], comparisons: list[Comparison], ends: dict[str, Any], path: Path
+) -> None:
+    """Write the picture: the curves of each environment, then the differences."""
+    plt.rcParams.update(LOOK)
+    panels = len(ends) + 1
+    columns = min(panels, PANELS_A_ROW)
+    rows = -(-panels // columns)
+    options: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
+    figure, grid = plt.subplots(rows, columns, figsize=(3.7 * columns, 3.2 * rows + 0.5), **options)
+    for axes in grid.flat[panels:]:
+        axes.set_visible(False)
+    for axes, env_id in zip(grid.flat, ends, strict=False):
+        heights: list[float] = []
+        for color, group in zip(COLORS, groups, strict=False):
+            heights += draw_seeds(axes, group.by_env[env_id], color, "steps")
+        finish_panel(axes, heights, "steps")
+        axes.set_title(env_id, fontweight="bold")
+    grid[0, 0].set_ylabel(f"rolling mean of {WINDOW} episodes")
+    draw_differences(grid.flat[panels - 1], comparisons, ends)
+    many = any(len(runs) > 1 for runs in groups[0].by_env.values())
+    add_legend(figure, legend_of_groups([group.name for group in groups], many), 4)
+    save(figure, path)
+
+
 # ------ the files of numbers ------
+def environments_table(
+    groups: list[Group], comparisons: list[Comparison], steps: dict[str, int]
+) -> pd.DataFrame:
+    """A row for each group in each environment."""
+    rows = []
+    for env_id in steps:
+        for group in groups:
+            scores = group.scores[env_id]
+            std = scores.std(ddof=1) if len(scores) > 1 else NAN
+            row = {"env_id": env_id, "group": group.name, "steps": steps[env_id]}
+            row |= {"seeds": len(scores), "mean": scores.mean(), "std": std}
+            for one in comparisons:
+                if one.group is group:
+                    found = one.by_env[env_id]
+                    row |= {"difference": found.value, "low": found.low, "high": found.high}
+                    row |= {"probability_of_improvement": one.improvement[env_id]}
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def write_rows(path: Path, header: list[str], rows: list[list[Any]]) -> None:
-    """A CSV file; numbers with six digits, empty where there is none."""
-
-    def cell(value: Any) -> Any:
-        if not isinstance(value, float):
-            return value
-        return "" if np.isnan(value) else f"{value:.6g}"
-
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([cell(value) for value in row] for row in rows)
-
-
-def write_environments(scores: Scores, comparisons: list[Comparison], path: Path) -> None:
-    """CSV: a line for each group in each environment."""
-    found = {(one.group, env_id): one for one in comparisons for env_id in one.by_env}
-    rows: list[list[Any]] = []
-    for name, of in scores.raw.items():
-        for env_id, runs in of.items():
-            std = float(runs.std(ddof=1)) if len(runs) > 1 else NAN
-            row = [env_id, name, scores.steps[env_id], len(runs), float(runs.mean()), std]
-            if one := found.get((name, env_id)):
-                by = one.by_env[env_id]
-                row += [by.value, by.low, by.high, one.improvement[env_id]]
-            rows.append(row + [""] * (10 - len(row)))
-    header = ["env_id", "group", "steps", "seeds", "mean", "std", "difference", "low", "high"]
-    write_rows(path, [*header, "probability_of_improvement"], rows)
+def overall_table(
+    groups: list[Group], comparisons: list[Comparison], ends: dict[str, Any]
+) -> pd.DataFrame:
+    """A row for each group and measure over all environments, of normalized scores."""
+    rows: list[tuple[str, str, Estimate]] = []
+    measures = {
+        "interquartile mean": metrics.aggregate_iqm,
+        "optimality gap": metrics.aggregate_optimality_gap,
+    }
+    for measure, function in measures.items():
+        for group in groups:
+            normal = {
+                env: (group.scores[env] - low) / (high - low) for env, (low, high) in ends.items()
+            }
+            rows.append((measure, group.name, bootstrap([matrix_of(normal)], function)))
+    for one in comparisons:
+        rows.append((f"difference to {groups[0].name}", one.group.name, one.overall))
+        measure = f"probability of improvement over {groups[0].name}"
+        rows.append((measure, one.group.name, one.overall_improvement))
+    table = [(measure, name, one.value, one.low, one.high) for measure, name, one in rows]
+    return pd.DataFrame(table, columns=["measure", "group", "value", "low", "high"])
 
 
-def write_overall(overall: dict[str, dict[str, Estimate]], path: Path) -> None:
-    """CSV: a line for each group and measure over the environments that all have."""
-    rows = [
-        [measure, name, of.value, of.low, of.high]
-        for measure, by_group in overall.items()
-        for name, of in by_group.items()
-    ]
-    write_rows(path, ["measure", "group", "value", "low", "high"], rows)
-
-
-def write_runs(groups: list[Group], scores: Scores, path: Path) -> None:
-    """CSV: a line for each run, with what rerun.py needs to make it again.
-
-    The metric is a column if --metric has named one.
-    """
-    named = any(group.metric for group in groups)
-    rows: list[list[Any]] = []
+def runs_table(groups: list[Group], steps: dict[str, int]) -> pd.DataFrame:
+    """A row for each run, with what rerun.py needs to make it again."""
+    tables = []
     for group in groups:
-        for env_id, raw in scores.raw[group.name].items():
-            runs = {run.seed: run for run in group.by_env[env_id]}
-            seeds_of = scores.seeds[group.name][env_id]
-            columns = (seeds_of, raw, scores.normalized(group.name, env_id))
-            for seed, score, normalized in zip(*columns, strict=True):
-                # Digits as plot.py writes them: rerun.py compares with those that are there.
-                row = [env_id, group.name, seed, f"{score:.2f}", float(normalized)]
-                row += [scores.steps[env_id], runs[seed].script]
-                row += dataclasses.astuple(runs[seed].provenance)
-                rows.append([*row, group.metric] if named else row)
-    header = ["env_id", "group", "seed", "score", "normalized", "steps", "script"]
-    header += Provenance.columns()
-    write_rows(path, [*header, "metric"] if named else header, rows)
-
-
-# ------ the program ------
-
-
-def write_all(groups: list[Group], results: Results, out: Path, name: str) -> list[Path]:
-    """Write picture, table and files of numbers; returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    ends = (".md", ".png", ".svg", ".csv", "_overall.csv", "_scores.csv")
-    paths = [out / f"{name}{end}" for end in ends]
-    text, png, svg, environments, overall, runs = paths
-    text.write_text(table(results))
-    draw(results, png, svg)
-    write_environments(results.scores, results.comparisons, environments)
-    write_overall(results.overall, overall)
-    write_runs(groups, results.scores, runs)
-    return paths
+        for env_id in steps:
+            rows = score_table(group.by_env[env_id])
+            rows["score"] = [f"{score:.2f}" for score in group.scores[env_id]]
+            rows["steps"] = steps[env_id]
+            rows.insert(1, "group", group.name)
+            tables.append(rows)
+    return pd.concat(tables)
 
 
 def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    check_results(args.out, args.name)
-    if args.steps is not None and args.steps < 1:
-        fail(f"--steps must be at least 1, not {args.steps}")
+    check_folder("--out", args.out)
+    check_name("--name", args.name)
     groups = read_groups(args)
-    results = evaluate(groups, args.normalize, args.steps)
-    for remark in results.scores.remarks:
-        warn(remark)
-    paths = write_all(groups, results, args.out, args.name)
+    steps = take_scores(groups, args.steps)
+    way, ends = scales(groups, args.normalize)
+    comparisons = [compare(groups[0], group, way, ends) for group in groups[1:]]
+    mark_beyond_chance(comparisons)
+    args.out.mkdir(parents=True, exist_ok=True)
+    endings = (".md", ".png", ".csv", "_overall.csv", "_scores.csv")
+    paths = [args.out / f"{args.name}{ending}" for ending in endings]
+    paths[0].write_text(table(groups, comparisons, steps, way))
+    draw(groups, comparisons, ends, paths[1])
+    options: dict[str, Any] = {"index": False, "float_format": "%.6g"}
+    environments_table(groups, comparisons, steps).to_csv(paths[2], **options)
+    overall_table(groups, comparisons, ends).to_csv(paths[3], **options)
+    runs_table(groups, steps).to_csv(paths[4], **options)
     print(paths[0].read_text())
     for path in paths:
         print(path)

@@ -2,18 +2,18 @@
 
     uv run benchmark/plot.py --runs-dir runs/benchmark/ppo --out results --name ppo
     uv run benchmark/plot.py --runs-dir runs --beside CleanRL=~/cleanrl/runs
+    uv run benchmark/plot.py --runs-dir runs/benchmark/dm_control --suite dm_control
 
 Writes ppo.png (curves over steps and over minutes), ppo.csv (their points), ppo_scores.csv (a line
-for each run) and ppo.md (the table); with --beside also ppo_cleanrl.csv, the points of the others.
-Exit codes: 0 done, 2 bad input or no finished run.
+for each run) and ppo.md (the table). With --suite, for many environments whose scores have one
+scale, the picture and ppo.csv are of their mean, and each environment is a row beside its published
+score. Exit codes: 0 done, 2 bad input or no finished run.
 """
 
-import csv
-import dataclasses
 import io
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import tyro
-from console import check_folder, check_name, fail, seeds
+from common import check_folder, check_name, fail, seeds, warn
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -34,35 +35,29 @@ from runs import (
     SAME_STEPS,
     WINDOW,
     Axis,
-    Provenance,
+    Found,
     Run,
-    find_other_runs,
+    find_runs,
     mean_and_std,
-    read_runs,
-    refuse_own_runs,
+    remarks_on,
     runs_by_env,
+    score_table,
     short_number,
     value_at,
 )
 from scipy import stats
+from stats import weighted_sum
 
 POINTS = 200  # of a curve
 PANELS_A_ROW = 4
+ROW_HEIGHT = 0.27  # of an environment of a suite, in inches
 PUBLISHED = Path(__file__).with_name("published.csv")
-CLEANRLS_PAGE = "[CleanRL's docs/rl-algorithms/ppo](https://docs.cleanrl.dev/rl-algorithms/ppo/)"
-CLEANRLS_TABLES = "[docs/benchmark](https://github.com/vwxyzjn/cleanrl/tree/master/docs/benchmark)"
-PUBLISHED_IN = {  # by source
-    "CleanRL": f"{CLEANRLS_PAGE} and {CLEANRLS_TABLES}, the newer where both have one",
-    "openai/baselines": CLEANRLS_PAGE,
-    "gymnax-blines": "[checkpoints of one seed](https://github.com/RobertTLange/gymnax-blines)",
-}
 LONGER = 1.5  # published runs of more than so many times our steps are not drawn
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
-BESIDE_COLORS = ["#d97706", "#15803d", "#7c3aed"]  # of other programs' runs
+COLORS = [BLUE, "#d97706", "#15803d", "#7c3aed", RED, GREY]  # of groups of runs, in this order
 # Published scores: dashes that fall into each other's gaps, so that equal scores stay visible.
-STYLES: list[tuple[str, Any]] = [(RED, (0, (4, 6))), (GREY, (5, (4, 6)))]
+DASHES: list[tuple[str, Any]] = [(RED, (0, (4, 6))), (GREY, (5, (4, 6)))]
 LOOK: dict[Any, Any] = {"font.size": 10, "axes.titlesize": 11.5, "axes.edgecolor": "#9ca3af"}
-
 LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock minutes"}
 
 
@@ -72,6 +67,7 @@ class Args:
     out: Path = Path("results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
     beside: tuple[str, ...] = ()  # NAME=FOLDER: runs to show with them, also another program's
+    suite: str | None = None  # name of the files of a suite: all environments in one picture
 
 
 @dataclass(frozen=True)
@@ -85,26 +81,6 @@ class PublishedScore:
 
 
 @dataclass
-class OtherProgram:
-    """Runs of another program to show beside ours."""
-
-    name: str
-    color: str
-    by_env: dict[str, list[Run]]
-
-    @property
-    def label(self) -> str:
-        """What stands in the legend and above its column."""
-        return f"{self.name}, run beside it"
-
-    @property
-    def in_legend(self) -> str:
-        """The same in the legend, where several runs are drawn as their mean."""
-        several = any(len(group) > 1 for group in self.by_env.values())
-        return f"{self.name}, mean of seeds" if several else self.label
-
-
-@dataclass
 class Results:
     """All that is drawn and written: finished runs of one script, and what they are compared with.
 
@@ -114,7 +90,7 @@ class Results:
     script: str
     by_env: dict[str, list[Run]]
     published: dict[str, list[PublishedScore]]
-    beside: list[OtherProgram]
+    beside: dict[str, dict[str, list[Run]]]  # runs of other programs by name and environment
     remarks: list[str]  # what the reader has to be told
 
     @property
@@ -142,59 +118,48 @@ class Results:
 
 
 # ------ reading ------
+def read_group(name: str, folder: Path, metric: str | None, pattern: str = "*") -> Found:
+    """The runs in a folder; fails without any, or if they are of several scripts.
 
-
-def beside_ending(name: str) -> str:
-    """How the name of the file with another program's numbers ends."""
-    return f"_{re.sub('[^a-z0-9]', '_', name.lower())}.csv"
-
-
-def read_beside(given: tuple[str, ...], metric: str, remarks: list[str]) -> list[OtherProgram]:
-    """Other programs, given as NAME=FOLDER; fails if that is not so or there is no run in it.
-
-    Or runs of ours: of these what the reader has to be told is added to the remarks.
+    name: what the user calls the folder. pattern: of its run folders.
     """
-    found: dict[str, OtherProgram] = {}
+    if not folder.is_dir():
+        fail(f"{name}: there is no folder {folder}")
+    found = find_runs(folder, metric, pattern)
+    scripts = sorted({key.script for key in found.runs})
+    if not scripts:
+        fail(f"{name}: no finished run with an episode in {folder}")
+    if len(scripts) > 1:
+        fail(f"{name}: runs of {', '.join(scripts)}; give each a folder of its own")
+    return found
+
+
+def read_beside(given: tuple[str, ...], metric: str) -> dict[str, dict[str, list[Run]]]:
+    """The runs of other programs, given as NAME=FOLDER."""
+    beside = {}
     for text in given:
-        name, _, path = text.partition("=")
-        folder = Path(path).expanduser()
-        if not (name and path and folder.is_dir()):
-            fail(f"--beside: {text} is not NAME=FOLDER with an existing folder")
-        if beside_ending(name) in {"_scores.csv", *map(beside_ending, found)}:
-            fail(f"--beside: the numbers of {name} need a file of their own: choose another name")
-        if any(folder.glob("*/args.json")):
-            by_env, told = read_runs(folder, metric)
-            remarks += [f"{name}: {remark}" for remark in told]
-        else:
-            refuse_own_runs(f"--beside: {name}", folder)
-            by_env = runs_by_env(find_other_runs(folder, name, metric))
-        if not by_env:
-            fail(f"--beside: no run with {metric} in {path}")
-        color = BESIDE_COLORS[len(found) % len(BESIDE_COLORS)]
-        found[name] = OtherProgram(name, color, by_env)
-    return list(found.values())
+        name, equals, path = text.partition("=")
+        if not equals:
+            fail(f"--beside: {text} is not NAME=FOLDER")
+        beside[name] = runs_by_env(read_group(name, Path(path).expanduser(), metric))
+    return beside
 
 
 def read_published(script: str) -> dict[str, list[PublishedScore]]:
     """Published scores of a script by environment."""
     published: dict[str, list[PublishedScore]] = defaultdict(list)
-    with open(PUBLISHED, newline="") as file:
-        for row in csv.DictReader(file):
-            if row["script"] == Path(script).stem:
-                numbers = {k: float(row[k] or "nan") for k in ("mean", "std", "total_timesteps")}
-                published[row["env_id"]].append(PublishedScore(row["source"], **numbers))
+    table = pd.read_csv(PUBLISHED)
+    for row in table[table["script"] == Path(script).stem].itertuples():
+        score = PublishedScore(row.source, row.mean, row.std, row.total_timesteps)
+        published[row.env_id].append(score)
     return dict(published)
 
 
 def read_results(args: Args) -> Results:
     """All that is to be shown; fails if there is nothing, or the runs of several scripts."""
-    by_env, remarks = read_runs(args.runs_dir)
-    scripts = sorted({run.script for group in by_env.values() for run in group})
-    if not scripts:
-        fail(f"--runs-dir: no finished run in {args.runs_dir}")
-    if len(scripts) > 1:
-        fail(f"--runs-dir: runs of {', '.join(scripts)}; give each script a folder of its own")
-    script = scripts[0]
+    found = read_group("--runs-dir", args.runs_dir, None)
+    by_env = runs_by_env(found)
+    script = next(iter(found.runs)).script
     published = read_published(script)
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
@@ -203,14 +168,12 @@ def read_results(args: Args) -> Results:
         script=script,
         by_env={env_id: by_env[env_id] for env_id in order},
         published=published,
-        beside=read_beside(args.beside, METRICS.get(script, RETURN), remarks),
-        remarks=remarks,
+        beside=read_beside(args.beside, METRICS.get(script, RETURN)),
+        remarks=remarks_on(found),
     )
 
 
 # ------ numbers ------
-
-
 def confidence(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean of (seeds, points) curves and half its 95 % interval (Student's t): (points,) each."""
     count = len(curves)
@@ -234,9 +197,7 @@ def nearest(scores: list[PublishedScore], steps: float) -> list[PublishedScore]:
     return list(found.values())
 
 
-# ------ the picture ------
-
-
+# ------ drawing ------
 def light_grid(axes: plt.Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     """Pale lines behind the data, across one axis or both; no frame above and at the right."""
     axes.grid(axis=axis, color="#e5e7eb", linewidth=0.7)
@@ -244,121 +205,64 @@ def light_grid(axes: plt.Axes, axis: Literal["both", "x", "y"] = "both") -> None
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def show_heights(axes: plt.Axes, lowest: float, highest: float) -> None:
-    """Limits of the y axis around what must be seen; wide bands of few seeds may leave them."""
-    margin = max(0.08 * (highest - lowest), 0.05 * max(abs(lowest), abs(highest)), 0.1)
-    axes.set_ylim(lowest - margin, highest + margin)
+def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[float]:
+    """The runs of an environment, their mean and its confidence band; returns heights to be seen.
+
+    Seeds do the same number of steps but need different times: a finished one keeps its score.
+    """
+    totals = [run.total(over) for run in runs]
+    grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
+    curves = np.stack([run.curve(over, grid) for run in runs])
+    for curve in curves if len(runs) > 1 else []:
+        axes.plot(grid, curve, color=color, alpha=0.35, linewidth=0.8)
+    mean, half = confidence(curves)
+    axes.plot(grid, mean, color=color, linewidth=1.9)
+    axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
+    # The band of few seeds can be far wider than the curves: it may leave the panel.
+    return [float(np.nanmin(curves)), float(np.nanmax(curves))]
 
 
-@dataclass
-class Panel:
-    """One environment over steps or minutes."""
-
-    axes: plt.Axes
-    over: Axis
-    group: list[Run]
-    grid: np.ndarray = field(init=False)  # (POINTS + 1,), where curves are drawn
-    heights: list[float] = field(default_factory=list)  # that must be seen
-
-    def __post_init__(self) -> None:
-        totals = [run.total(self.over) for run in self.group]
-        # Seeds do the same number of steps but need different times: a finished one keeps its
-        # score.
-        end = min(totals) if self.over == "steps" else max(totals)
-        self.grid = np.linspace(0, end, POINTS + 1)
-
-    def draw_seeds(self) -> None:
-        """The runs, their mean and its confidence band."""
-        curves = np.stack([run.curve(self.over, self.grid) for run in self.group])
-        for curve in curves:
-            self.axes.plot(self.grid, curve, color=BLUE, alpha=0.35, linewidth=0.8)
-        mean, half = confidence(curves)
-        self.axes.plot(self.grid, mean, color=BLUE, linewidth=1.9)
-        band = (mean - half, mean + half)
-        self.axes.fill_between(self.grid, *band, color=BLUE, alpha=0.15, linewidth=0)
-        # The band of few seeds can be far wider than the curves: it may leave the panel.
-        self.heights += [np.nanmin(curves), np.nanmax(curves)]
-
-    def draw_beside(self, runs: list[Run], color: str) -> None:
-        """Runs of another program, each up to its end.
-
-        Of several their mean and its confidence band, up to the end of the shortest.
-        """
-        look: dict[str, Any] = (
-            {"linewidth": 1.5} if len(runs) == 1 else {"linewidth": 0.8, "alpha": 0.35}
-        )
-        curves = []
-        for run in runs:
-            curve = run.curve(self.over, self.grid)
-            curve[self.grid > run.total(self.over)] = np.nan
-            self.axes.plot(self.grid, curve, color=color, **look)
-            self.heights += [height for height in curve if not np.isnan(height)]
-            curves.append(curve)
-        if len(runs) > 1:
-            mean, half = confidence(np.stack(curves))
-            self.axes.plot(self.grid, mean, color=color, linewidth=1.9)
-            band = (mean - half, mean + half)
-            self.axes.fill_between(self.grid, *band, color=color, alpha=0.15, linewidth=0)
-
-    def draw_published(self, scores: list[PublishedScore], sources: list[str]) -> None:
-        """A line for each published score, in the style of its source."""
-        for score in scores:
-            color, style = STYLES[sources.index(score.source) % len(STYLES)]
-            self.axes.axhline(score.mean, color=color, linestyle=style, linewidth=1.5)
-            self.heights.append(score.mean)
-
-    def finish(self) -> None:
-        """Limits, labels and lines of the axes."""
-        show_heights(self.axes, min(self.heights), max(self.heights))
-        self.axes.set_xlim(0, self.grid[-1])
-        if self.over == "steps":
-            self.axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))
-        self.axes.set_xlabel(LABELS[self.over])
-        self.axes.xaxis.set_major_locator(MaxNLocator(5))
-        self.axes.yaxis.set_major_locator(MaxNLocator(6))
-        light_grid(self.axes)
+def finish_panel(axes: plt.Axes, heights: list[float], over: Axis) -> None:
+    """Limits and labels of a panel with curves. heights: that must be seen."""
+    low, high = min(heights), max(heights)
+    margin = max(0.08 * (high - low), 0.05 * max(abs(low), abs(high)), 0.1)
+    axes.set_ylim(low - margin, high + margin)
+    axes.margins(x=0)
+    axes.set_xlim(left=0)
+    if over == "steps":
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_number(x)))
+    axes.set_xlabel(LABELS[over])
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    light_grid(axes)
 
 
 def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> None:
-    """All that is known of an environment over steps or minutes."""
-    panel = Panel(axes, over, results.by_env[env_id])
-    panel.draw_seeds()
-    for program in results.beside:
-        panel.draw_beside(program.by_env.get(env_id, []), program.color)
-    panel.draw_published(results.published.get(env_id, []), results.sources)
-    panel.finish()
+    """All that is known of an environment over steps or minutes.
 
-
-def without_longer_ones(results: Results) -> Results:
-    """The results less the published scores of much longer runs.
-
-    Beside our curves those would say nothing; the table has them.
+    Published scores of much longer runs are in the table alone.
     """
-    kept = {}
-    for env_id, group in results.by_env.items():
-        limit = LONGER * max(run.total_steps for run in group)
-        scores = nearest(results.published.get(env_id, []), mean_steps(group))
-        kept[env_id] = [score for score in scores if score.total_timesteps <= limit]
-    return dataclasses.replace(results, published=kept)
+    group = results.by_env[env_id]
+    heights = draw_seeds(axes, group, BLUE, over)
+    for color, by_env in zip(COLORS[1:], results.beside.values(), strict=False):
+        if env_id in by_env:
+            heights += draw_seeds(axes, by_env[env_id], color, over)
+    for score in nearest(results.published.get(env_id, []), mean_steps(group)):
+        if score.total_timesteps <= LONGER * mean_steps(group):
+            color, dashes = DASHES[results.sources.index(score.source) % len(DASHES)]
+            axes.axhline(score.mean, color=color, linestyle=dashes, linewidth=1.5)
+            heights.append(score.mean)
+    finish_panel(axes, heights, over)
 
 
-def legend_entries(results: Results) -> list[Any]:
-    """Matplotlib's handles of what the panels show."""
-    several = any(len(group) > 1 for group in results.by_env.values())
-    label = f"{results.label}, mean of seeds" if several else results.label
-    handles: list[Any] = [Line2D([], [], color=BLUE, linewidth=1.9, label=label)]
-    drawn = [results.by_env, *(program.by_env for program in results.beside)]
-    if any(len(group) > 1 for by_env in drawn for group in by_env.values()):
-        handles += [
-            Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"),
-            Line2D([], [], color=BLUE, alpha=0.35, linewidth=0.8, label="single seeds"),
-        ]
-    for program in results.beside:
-        handles.append(Line2D([], [], color=program.color, linewidth=1.5, label=program.in_legend))
-    for number, source in enumerate(results.sources):
-        color, style = STYLES[number % len(STYLES)]
-        label = f"{source}, published"
-        handles.append(Line2D([], [], color=color, linestyle=style, linewidth=1.5, label=label))
+def legend_of_groups(names: list[str], many: bool) -> list[Any]:
+    """Matplotlib's handles of groups of runs, in their colors. many: whether of several seeds."""
+    handles: list[Any] = [
+        Line2D([], [], color=color, linewidth=1.9, label=name + ", mean of seeds" * many)
+        for color, name in zip(COLORS, names, strict=False)
+    ]
+    if many:
+        handles.append(Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"))
     return handles
 
 
@@ -373,10 +277,7 @@ def add_legend(figure: plt.Figure, handles: list[Any], columns: int) -> None:
 
 
 def save(figure: plt.Figure, path: Path) -> None:
-    """Write the picture with a palette.
-
-    That makes the file a third as large, which the history of a repository is grateful for.
-    """
+    """Write the picture as PNG with a palette, which makes it a third as large."""
     image = io.BytesIO()
     figure.savefig(image, dpi=110, facecolor="white")
     plt.close(figure)
@@ -385,7 +286,6 @@ def save(figure: plt.Figure, path: Path) -> None:
 
 def draw(results: Results, path: Path) -> None:
     """Write the picture: for each environment a panel over steps and one over minutes below it."""
-    results = without_longer_ones(results)
     columns = min(len(results.by_env), PANELS_A_ROW)
     blocks = -(-len(results.by_env) // columns)
     plt.rcParams.update(LOOK)
@@ -404,39 +304,127 @@ def draw(results: Results, path: Path) -> None:
                 axes.set_ylabel(f"{results.what}, rolling mean\nof the last {WINDOW} episodes")
         fontsize = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into others
         pair[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
-    add_legend(figure, legend_entries(results), max(columns, 2))
+    many = any(len(group) > 1 for group in results.by_env.values())
+    handles = legend_of_groups([results.label, *results.beside], many)
+    for (color, dashes), source in zip(DASHES, results.sources, strict=False):
+        label = f"{source}, published"
+        handles.append(Line2D([], [], color=color, linestyle=dashes, linewidth=1.5, label=label))
+    add_legend(figure, handles, max(columns, 2))
     save(figure, path)
 
 
+# ------ a suite ------
+def mean_curve(results: Results) -> pd.DataFrame:
+    """Mean score over all environments as training goes on: global_step, mean, low, high.
+
+    Each environment counts the same, however many seeds it has. low and high are the ends of the
+    95 % interval: variances of the environments add up, with Satterthwaite's degrees of freedom.
+    (Seeds drawn again by a bootstrap vary too little: of three seeds, by a third.)
+    """
+    end = min(run.total_steps for run in results.runs)
+    steps = np.linspace(0, end, POINTS + 1)[1:]
+    by_env = results.by_env.values()
+    scores = [np.array([run.curve("steps", steps) for run in group]) for group in by_env]
+    weights = [1 / len(scores)] * len(scores)
+    rows = []
+    for i, step in enumerate(steps):
+        found = weighted_sum([of_env[:, i] for of_env in scores], weights)
+        rows.append((step, found.value, *found.interval))
+    table = pd.DataFrame(rows, columns=["global_step", "mean", "low", "high"])
+    return table[table["mean"].notna()]
+
+
+def published_of(results: Results) -> dict[str, float]:
+    """The published mean of each environment that has one, after about as many steps."""
+    found = {}
+    for env_id, group in results.by_env.items():
+        scores = nearest(results.published.get(env_id, []), mean_steps(group))
+        if scores:
+            found[env_id] = scores[0].mean
+    return found
+
+
+def draw_mean(axes: plt.Axes, curve: pd.DataFrame, results: Results) -> None:
+    """The mean over all environments, with its band, and that of the published scores."""
+    steps = curve["global_step"]
+    axes.plot(steps, curve["mean"], color=BLUE, linewidth=1.9)
+    axes.fill_between(steps, curve["low"], curve["high"], color=BLUE, alpha=0.2, linewidth=0)
+    heights = [0.0, float(curve["mean"].max()), float(curve["high"].max())]
+    published = published_of(results)
+    if len(published) == len(results.by_env):
+        mean = float(np.mean(list(published.values())))
+        axes.axhline(mean, color=RED, linestyle=DASHES[0][1], linewidth=1.5)
+        heights.append(mean)
+    axes.set_ylabel(f"return, mean of {len(results.by_env)} environments")
+    axes.set_title("all together", weight="bold")
+    finish_panel(axes, [height for height in heights if np.isfinite(height)], "steps")
+
+
+def draw_standings(axes: plt.Axes, results: Results) -> None:
+    """A row for each environment: our seeds, their mean and the published score."""
+    published = published_of(results)
+    scores = {env: np.array([run.score for run in runs]) for env, runs in results.by_env.items()}
+    order = sorted(scores, key=lambda env: published.get(env, np.inf) - scores[env].mean())
+    for row, env_id in enumerate(order):
+        mean = scores[env_id].mean()
+        if env_id in published:
+            axes.plot((mean, published[env_id]), (row, row), color="#d1d5db", linewidth=2.2)
+            axes.scatter(published[env_id], row, color=RED, marker="D", s=26, zorder=3)
+        rows = np.full(len(scores[env_id]), row)
+        axes.scatter(scores[env_id], rows, color=BLUE, alpha=0.4, s=12, zorder=2, linewidth=0)
+        axes.scatter(mean, row, color=BLUE, s=38, zorder=4)
+    names = [re.sub(r".*/|-v\d+$", "", env_id) for env_id in order]
+    axes.set_yticks(range(len(order)), names)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlabel("return at the end of training; small dots are seeds")
+    axes.set_title("each of them", weight="bold")
+    light_grid(axes)
+
+
+def draw_suite(results: Results, curve: pd.DataFrame, path: Path) -> None:
+    """Write the picture of a suite."""
+    plt.rcParams.update(LOOK)
+    height = max(ROW_HEIGHT * len(results.by_env) + 1.2, 4.2)
+    options: dict[str, Any] = {"figsize": (10.5, height), "layout": "constrained"}
+    figure, (left, right) = plt.subplots(1, 2, width_ratios=(1, 1.15), **options)
+    draw_mean(left, curve, results)
+    draw_standings(right, results)
+    handles = legend_of_groups([results.label], many=True)
+    if published_of(results):
+        label = f"{', '.join(results.sources)}, published"
+        handles.append(Line2D([], [], color=RED, marker="D", linestyle=DASHES[0][1], label=label))
+    add_legend(figure, handles, columns=3)
+    save(figure, path)
+
+
+def suite_summary(results: Results, curve: pd.DataFrame) -> str:
+    """The numbers of the picture in one line."""
+    last = curve.iloc[-1]
+    text = f"Mean return over {len(results.by_env)} environments after "
+    text += f"{short_number(last.global_step)} steps: {last['mean']:.0f}"
+    text += f" (95 %: {last.low:.0f} to {last.high:.0f})." if np.isfinite(last.low) else "."
+    published = published_of(results)
+    if len(published) == len(results.by_env):
+        means = {
+            env_id: np.mean([r.score for r in runs]) for env_id, runs in results.by_env.items()
+        }
+        higher = sum(means[env_id] > score for env_id, score in published.items())
+        text += f" {', '.join(results.sources)}, published: {np.mean(list(published.values())):.0f}"
+        text += f"; ours is higher in {higher} of {len(published)}."
+    return text
+
+
 # ------ the files of numbers ------
-
-
-def write_curves(runs: list[Run], path: Path, what: str) -> None:
-    """CSV of at most POINTS points of each run's smoothed curve; what: return or length."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env_id", "seed", "global_step", "minutes", what])
-        for run in runs:
-            grid = np.linspace(0, run.total_steps, POINTS + 1)[1:]
-            minutes = value_at(grid, run.steps, run.minutes)
-            means = run.curve("steps", grid)
-            for step, minute, mean in zip(grid, minutes, means, strict=True):
-                if not np.isnan(mean):
-                    row = [f"{step:.0f}", f"{minute:.3f}", f"{mean:.2f}"]
-                    writer.writerow([run.env_id, run.seed, *row])
-
-
-def write_scores(runs: list[Run], path: Path) -> None:
-    """CSV with the final score of each run, and what rerun.py needs to make it again."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        columns = ["env_id", "seed", "score", "steps", "minutes", "script"]
-        writer.writerow([*columns, *Provenance.columns()])
-        for run in runs:
-            row = [run.env_id, run.seed, f"{run.score:.2f}", run.total_steps]
-            row += [f"{run.total_minutes:.2f}", run.script]
-            row += dataclasses.astuple(run.provenance)
-            writer.writerow(row)
+def curve_points(runs: list[Run], what: str) -> pd.DataFrame:
+    """At most POINTS points of each run's smoothed curve; what: return or length."""
+    tables = []
+    for run in runs:
+        grid = np.linspace(0, run.total_steps, POINTS + 1)[1:]
+        columns = {"env_id": run.env_id, "seed": run.seed, "global_step": np.round(grid)}
+        columns["minutes"] = np.round(value_at(grid, run.steps, run.minutes), 3)
+        columns[what] = np.round(run.curve("steps", grid), 2)
+        tables.append(pd.DataFrame(columns).dropna())
+    return pd.concat(tables).astype({"global_step": int})
 
 
 def published_cell(scores: list[PublishedScore], source: str, steps: float) -> str:
@@ -456,13 +444,10 @@ def table_row(results: Results, env_id: str) -> str:
     group = results.by_env[env_id]
     steps = mean_steps(group)
     cells = [env_id, f"{mean_and_std(run.score for run in group)} ({seeds(len(group))})"]
-    for program in results.beside:
-        runs = program.by_env.get(env_id, [])
-        if runs:
-            scores = mean_and_std(run.score_after(steps) for run in runs)
-            cells.append(f"{scores} ({seeds(len(runs))})")
-        else:
-            cells.append("-")
+    for by_env in results.beside.values():
+        runs = by_env.get(env_id, [])
+        scores = mean_and_std(run.score_after(steps) for run in runs) if runs else "-"
+        cells.append(f"{scores} ({seeds(len(runs))})" if runs else scores)
     for source in results.sources:
         cells.append(published_cell(results.published.get(env_id, []), source, steps))
     minutes = float(np.mean([run.total_minutes for run in group]))
@@ -470,95 +455,69 @@ def table_row(results: Results, env_id: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def remarks_on_beside(results: Results) -> list[str]:
-    """Which runs of other programs ended before ours."""
-    remarks = []
-    for env_id, group in results.by_env.items():
-        enough = (1 - SAME_STEPS) * mean_steps(group)
-        for program in results.beside:
-            for run in program.by_env.get(env_id, []):
-                if run.total_steps < enough:
-                    remarks.append(f"{run.folder.name} ended after {run.total_steps:,} steps.")
-    return remarks
-
-
-def origin(run: Run) -> str:
-    """Script and flags of a run."""
-    made = run.provenance
-    version = f"SHA-256 `{made.script_hash}`" if made.script_hash else "version not recorded"
+def origin(group: list[Run]) -> str:
+    """Script, flags and seeds of an environment's runs."""
+    made = group[0].provenance
+    version = f"commit `{made.commit}`" if made.commit else f"SHA-256 `{made.script_hash}`"
     flags = f"flags `{made.flags}`" if made.flags else "default flags"
-    return f"`{run.script}`, {version}, {flags}"
+    numbers = ", ".join(str(run.seed) for run in group)
+    return f"`{group[0].script}`, {version}, {flags}, seed{'s' * (len(group) > 1)} {numbers}."
 
 
-def remarks_on_origin(results: Results) -> list[str]:
-    """Script, flags and seeds: a line for the environments that agree in all of them."""
+def write_table(results: Results, path: Path, first: str = "") -> None:
+    """Markdown table of the final scores beside the published ones. first: a line above it."""
+    beside = [f"{name}, run beside it" for name in results.beside]
+    columns = [f"`{results.label}`", *beside, *results.sources, "steps", "minutes"]
     by_origin: dict[str, list[str]] = defaultdict(list)
     for env_id, group in results.by_env.items():
-        made = " or ".join(sorted({origin(run) for run in group}))
-        numbers = f"seed{'s' if len(group) > 1 else ''} {', '.join(str(run.seed) for run in group)}"
-        by_origin[f"{made}, {numbers}."].append(env_id)
-    return [f"{', '.join(env_ids)}: {made}" for made, env_ids in by_origin.items()]
-
-
-def write_table(results: Results, path: Path) -> None:
-    """Markdown table of the final scores beside the published ones."""
-    columns = [f"`{results.label}`", *(one.label for one in results.beside), *results.sources]
+        by_origin[origin(group)].append(env_id)
     made_with = sorted({run.provenance.made_with for run in results.runs})
     lines = [
-        f"| environment | {' | '.join(columns)} | steps | minutes |",
-        f"|---|{'---:|' * (len(columns) + 2)}",
+        *([first, ""] if first else []),
+        f"| environment | {' | '.join(columns)} |",
+        f"|---|{'---:|' * len(columns)}",
         *(table_row(results, env_id) for env_id in results.by_env),
         "",
         f"Score of a run: mean {results.what} of its last {WINDOW} training episodes. The table "
         "has its mean ± standard deviation over the seeds, and the mean duration of a run in "
         "minutes.",
+        f"Ours were made with {'; '.join(made_with)}.",
+        *(f"{', '.join(env_ids)}: {made}" for made, env_ids in by_origin.items()),
+        *results.remarks,
     ]
-    if results.sources:
-        named = dict.fromkeys(PUBLISHED_IN.get(source, source) for source in results.sources)
-        pages = [page for page in named if not any(page in more for more in named if more != page)]
-        lines.append(f"Published scores ({', '.join(results.sources)}): {', '.join(pages)}.")
-    lines.append(f"Ours were made with {'; '.join(made_with)}.")
-    lines += remarks_on_origin(results)
-    lines += [*results.remarks, *remarks_on_beside(results)]
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_all(results: Results, out: Path, name: str) -> list[Path]:
+def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]:
     """Write the picture, the table and the files of numbers; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}{end}" for end in (".png", ".csv", "_scores.csv", ".md")]
     picture, curves, scores, table = paths
-    draw(results, picture)
-    write_curves(results.runs, curves, results.what)
-    write_scores(results.runs, scores)
-    write_table(results, table)
-    for program in results.beside:
-        runs = [run for env_id in results.by_env for run in program.by_env.get(env_id, [])]
-        paths.append(out / f"{name}{beside_ending(program.name)}")
-        write_curves(runs, paths[-1], results.what)
+    if suite:
+        curve = mean_curve(results)
+        draw_suite(results, curve, picture)
+        curve.to_csv(curves, index=False, float_format="%.2f")
+        write_table(results, table, suite_summary(results, curve))
+    else:
+        draw(results, picture)
+        curve_points(results.runs, results.what).to_csv(curves, index=False)
+        write_table(results, table)
+    score_table(results.runs).to_csv(scores, index=False)
     return paths
-
-
-def check_results(out: Path, name: str | None) -> None:
-    """Exit with one line and code 2 if files of that name cannot be written into that folder."""
-    check_folder("--out", out)
-    if name is not None:
-        check_name("--name", name)
-
-
-def check_folders(runs_dir: Path, out: Path, name: str | None) -> None:
-    """Exit with one line and code 2 if there are no runs or the results cannot be written."""
-    if not runs_dir.is_dir():
-        fail(f"--runs-dir: there is no folder {runs_dir}")
-    check_results(out, name)
 
 
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    check_folders(args.runs_dir, args.out, args.name)
+    check_folder("--out", args.out)
+    for flag, name in (("--name", args.name), ("--suite", args.suite)):
+        if name is not None:
+            check_name(flag, name)
     results = read_results(args)
-    for path in write_all(results, args.out, args.name or Path(results.script).stem):
+    for remark in results.remarks:
+        warn(remark)
+    name = args.suite or args.name or Path(results.script).stem
+    for path in write_all(results, args.out, name, args.suite is not None):
         print(path)
     return 0
 

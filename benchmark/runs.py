@@ -1,24 +1,22 @@
-"""What finished runs left behind, read from their folders.
-
-Part of plot.py, compare.py and rerun.py.
-"""
+"""What finished runs left behind: the only reader of run folders, ours and other programs'."""
 
 import hashlib
 import json
 import math
 import re
 import shlex
-from collections import defaultdict
+import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from console import fail, warn
-from tasks import OWN_FLAGS, diverged, file_name, without_flags
+import pandas as pd
+from common import warn
+from run import OWN_FLAGS
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.util import tensor_util
@@ -39,11 +37,9 @@ MATTER = ["python", "torch", "jax", "flax", "optax", "numpy", "gymnasium", "ale-
 MATTER += ["envpool", "gymnax", "mujoco", "mujoco-mjx", "mujoco.mjx", "playground"]
 MATTER += ["mujoco_playground", "pettingzoo", "procgen", "procgen-mirror"]
 SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
-MOST_FOLDERS = 3  # that a sentence lists
 WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
-# What became of runs that are left out, as their remarks say it.
-NO_EPISODE, DIVERGED, UNFINISHED = "no episode ended", "diverged", "not finished"
-DAMAGED, UNREADABLE = "damaged event files", "cannot be read"
+# Why runs are left out.
+NO_EPISODE, UNFINISHED, DAMAGED = "no episode ended", "not finished", "damaged event files"
 # Names of other programs' run folders; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
 OTHER_NAMES = (r"(.+?)__(.+)__(\d+)__.+", r"(.+?)__(.+)__(\d+)_\d+")
 Axis = Literal["steps", "minutes"]
@@ -75,11 +71,7 @@ class Provenance:
     processes: int = 1  # that trained together, by torchrun
     versions: str = ""  # "python 3.11.7 gymnasium 1.4.0 ..."
     hardware: str = ""
-
-    @classmethod
-    def columns(cls) -> list[str]:
-        """What the files of scores call its fields; their values are those of `astuple`."""
-        return [one.name for one in fields(cls)]
+    commit: str = ""  # that brought this version of the script; '' for one that was edited
 
     @property
     def made_with(self) -> str:
@@ -192,6 +184,19 @@ def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, 
     return sorted(parts, key=lambda part: int(part[0].name.partition("resumed_at_")[2] or 0))
 
 
+def without_flags(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
+    """The words of argv less these flags and their values."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        flag, equals, _ = word.replace("_", "-").partition("=")
+        if flag not in flags:
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return kept
+
+
 def in_turn(texts: Iterable[str]) -> str:
     """The different ones among the texts, in their order; usually there is only one."""
     return " then ".join(dict.fromkeys(texts))
@@ -202,6 +207,21 @@ def hash_of(script: Path) -> str:
     if not script.is_file():
         return ""
     return hashlib.sha256(script.read_bytes()).hexdigest()[:HASH_DIGITS]
+
+
+def commit_of(script: Path) -> str:
+    """The commit that brought these bytes of a script into this repository; empty if none did."""
+    if not script.is_file():
+        return ""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        words = [*git, "hash-object", str(script.resolve())]
+        blob = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        words = [*git, "log", "--format=%h", f"--find-object={blob}"]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
+        return ""
+    return found[-1] if found else ""
 
 
 def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
@@ -222,6 +242,7 @@ def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
         processes=int(facts.get("processes", 1)),
         versions=in_turn(versions),
         hardware=in_turn(part.get("hardware", "") for _, part in parts),
+        commit=in_turn(commit_of(where / part["script"]) for where, part in parts),
     )
 
 
@@ -277,27 +298,28 @@ class Found:
     """What is in a folder of runs."""
 
     runs: dict[RunKey, Run] = field(default_factory=dict)  # finished ones
-    left_out: dict[RunKey, str] = field(default_factory=dict)  # what became of the others
+    left_out: dict[RunKey, str] = field(default_factory=dict)  # why others are not among them
+
+    def add(self, key: RunKey, run: Run) -> None:
+        """A finished run; it is newer than those before."""
+        if key in self.runs:
+            warn(f"{self.runs[key].folder} is left out: {run.folder.name} is newer")
+        self.runs[key] = run
+
+    def leave_out(self, key: RunKey, folder: Path, why: str) -> None:
+        """A run without a score."""
+        warn(f"{folder} is left out: {why}")
+        self.left_out[key] = why
 
     @property
     def lost(self) -> dict[RunKey, str]:
-        """Runs that were left out and not made again.
-
-        What other scripts left is not of interest, once there are runs of one. Where the script is
-        unknown, so is how the environment is written.
-        """
+        """Runs that were left out and not made again, of the scripts that have runs."""
         scripts = {key.script for key in self.runs}
-        finished = {(key.env_id, key.seed) for key in self.runs}
-        env_ids = {file_name(key.env_id): key.env_id for key in self.runs}
-        lost = {}
-        for key, why in self.left_out.items():
-            if not key.script:
-                key = key._replace(env_id=env_ids.get(key.env_id, key.env_id))
-            elif scripts and key.script not in scripts:
-                continue
-            if (key.env_id, key.seed) not in finished:
-                lost[key] = why
-        return lost
+        return {
+            key: why
+            for key, why in self.left_out.items()
+            if key not in self.runs and (key.script in scripts or not scripts)
+        }
 
 
 def steps_missing(run: Run) -> str:
@@ -313,184 +335,46 @@ def steps_missing(run: Run) -> str:
     return f"its event files end after {run.total_steps:,} of {wanted:,} steps"
 
 
-def key_of(folder: Path) -> RunKey | None:
-    """What the name of a run folder tells of a run whose args.json cannot be read."""
-    name = parse_name(folder.name)
-    return RunKey("", name[1], int(name[3])) if name else None
-
-
 def read_folder(folder: Path, metric: str | None, found: Found) -> None:
-    """Add a run to what was found before; warns if it is left out.
+    """Add a run of ours to what was found before; warns if it is left out.
 
     Raises OSError, ValueError, KeyError or TypeError if a file of it cannot be opened or read.
     """
     facts = json.loads((folder / "args.json").read_text())
     key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
-    if not (folder / "agent.pt").exists():
-        ended = diverged(folder)
-        found.left_out[key] = DIVERGED if ended else UNFINISHED
-        warn(f"{folder} is left out: {found.left_out[key]}")
-        return
     if facts["args"].get("num_seeds", 1) > 1:
         warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
         return
+    if not (folder / "agent.pt").exists():
+        found.leave_out(key, folder, UNFINISHED)
+        return
     run = read_run(folder, facts, metric)
-    missing = steps_missing(run)
-    if missing:
-        found.left_out[key] = DAMAGED
-        warn(f"{folder} is left out: {missing}: damaged")
-        return
-    if not len(run.scores):
-        found.left_out[key] = NO_EPISODE
-        if older := found.runs.pop(key, None):
-            warn(f"{older.folder} is left out: in the newer {folder.name} no episode ended")
-        return
-    if key in found.runs:
-        warn(f"{found.runs[key].folder} is left out: {folder.name} is newer")
-    found.runs[key] = run
+    if missing := steps_missing(run):
+        warn(f"{folder}: {missing}")
+        found.leave_out(key, folder, DAMAGED)
+    elif not len(run.scores):
+        found.leave_out(key, folder, NO_EPISODE)
+        found.runs.pop(key, None)  # an older one: the newest counts
+    else:
+        found.add(key, run)
 
 
-def find_runs(runs_dir: Path, metric: str | None = None, pattern: str = "*") -> Found:
-    """The runs in a folder whose folders match a pattern; warns of those that are left out."""
-    found = Found()
-    files = runs_dir.glob(f"{pattern}/args.json")
-    for folder in sorted((file.parent for file in files), key=start_time):
-        try:
-            read_folder(folder, metric, found)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            warn(f"{folder} is left out: cannot be read: {error!r}")
-            key = key_of(folder)
-            if key:
-                found.left_out[key] = UNREADABLE
-    return found
-
-
-def remarks_on_missing(found: Found) -> list[str]:
-    """What is not in the results, and where they rest on little."""
-    remarks = []
-    for problem in (NO_EPISODE, DIVERGED, UNFINISHED, DAMAGED, UNREADABLE):
-        keys = sorted(key for key, why in found.lost.items() if why == problem)
-        if found.runs and keys:
-            names = ", ".join(f"{key.env_id} seed {key.seed}" for key in keys)
-            remarks.append(f"Left out, {problem}: {names}.")
-    if short := [run for run in found.runs.values() if len(run.scores) < run.window]:
-        names = ", ".join(f"{run.name} ({len(run.scores)})" for run in short)
-        remarks.append(f"Fewer than {WINDOW} episodes, all of them counted: {names}.")
-    return remarks
-
-
-def remarks_on_settings(by_env: dict[str, list[Run]]) -> list[str]:
-    """Which runs are averaged though their flags differ."""
-    remarks = []
-    for env_id, group in by_env.items():
-        first = group[0].settings
-        names = {name for run in group for name in run.settings}
-        flags = {k for k in names for run in group if run.settings.get(k) != first.get(k)}
-        if flags:
-            remarks.append(f"The runs of {env_id} differ in {', '.join(sorted(flags))}.")
-    return remarks
-
-
-def remarks_on_versions(by_env: dict[str, list[Run]]) -> list[str]:
-    """Which runs are averaged though the script was edited between them."""
-    remarks = []
-    for env_id, group in by_env.items():
-        versions = {run.provenance.script_hash for run in group}
-        if len(versions) > 1:
-            remarks.append(f"The runs of {env_id} are of {len(versions)} versions of the script.")
-    return remarks
-
-
-def remarks_on(found: Found) -> list[str]:
-    """All that the reader of the results has to be told of the runs."""
-    by_env = runs_by_env(found)
-    settings = remarks_on_settings(by_env)
-    return [*remarks_on_missing(found), *settings, *remarks_on_versions(by_env)]
-
-
-def runs_by_env(found: Found) -> dict[str, list[Run]]:
-    """Finished runs by environment, those of an environment by seed."""
-    by_env: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(found.runs.values(), key=lambda run: run.seed):
-        by_env[run.env_id].append(run)
-    return {env_id: by_env[env_id] for env_id in dict.fromkeys(key.env_id for key in found.runs)}
-
-
-def read_runs(runs_dir: Path, metric: str | None = None) -> tuple[dict[str, list[Run]], list[str]]:
-    """Finished runs by environment and seed, and what the reader of the results has to be told.
-
-    Their scores are the metric, or what the script is measured by.
-    """
-    found = find_runs(runs_dir, metric)
-    remarks = remarks_on(found)
-    for remark in remarks:
-        warn(remark)
-    return runs_by_env(found), remarks
-
-
-def other_folders(folder: Path, pattern: str = "*") -> dict[Path, re.Match[str]]:
-    """Another program's run folders that match a pattern, the oldest first, with their names.
-
-    A name is what `parse_name` finds in it; folders called otherwise are left out. An environment's
-    id may have a slash, which makes two folders of it: the pattern's * stands for slashes, too.
-    """
-    names = {}
-    folders = {file.parent for file in folder.rglob("events.out.tfevents.*")}
-    for path in sorted(folders, key=start_time):
-        text = path.relative_to(folder).as_posix()
-        name = parse_name(text)
-        if name and fnmatchcase(text, pattern):
-            names[path] = name
-    return names
-
-
-def refuse_own_runs(what: str, folder: Path, pattern: str = "*") -> None:
-    """Fails if there are runs of ours among the sub-folders that are taken for another program's.
-
-    Those would count that did not finish, in environments called x/CartPole-v1.
-    """
-    own = [path for path in other_folders(folder, pattern) if (path / "args.json").exists()]
-    if own:
-        parents = sorted({str(path.parent) for path in own})
-        more = ", ..." if len(parents) > MOST_FOLDERS else ""
-        listed = ", ".join(parents[:MOST_FOLDERS])
-        fail(f"{what}: runs of ours are in sub-folders: {listed}{more}; name one of them")
-
-
-def find_other_runs(folder: Path, program: str, metric: str, pattern: str = "*") -> Found:
-    """Another program's runs in a folder; fails if they are runs of several algorithms.
-
-    They are in folders called <env_id>__<exp_name>__<seed>__<time>, as CleanRL's, or
-    <env_id>__<exp_name>__<seed>_<number>, as Stable-Baselines3's; whatever has logged the metric
-    will do. Of two runs of a seed the newer one counts.
-    """
-    found = Found()
-    names = set()
-    for path, name in other_folders(folder, pattern).items():
-        key = RunKey(program, name[1], int(name[3]))
-        args = {"env_id": key.env_id, "seed": key.seed}
-        facts = {"script": program, "args": args, "versions": {}}
-        run = read_run(path, facts, metric)
-        if metric == RETURN and not len(run.scores):
-            run = read_run(path, facts, MEAN_RETURN)
-            if len(run.scores):
-                warn(f"{path} has not logged {RETURN}: {MEAN_RETURN} stands in for it")
-        if not len(run.scores):
-            warn(f"{path} is left out: it has not logged {metric}")
-            found.left_out[key] = NO_EPISODE
-            continue
-        names.add(name[2])
-        if key in found.runs:
-            warn(f"{found.runs[key].folder} is left out: {path.name} is newer")
-        found.runs[key] = run
-    if len(names) > 1:
-        fail(f"{program}: runs of {', '.join(sorted(names))} in {folder}; give each its own folder")
-    leave_out_cut_off_runs(found)
-    return found
+def read_other_folder(folder: Path, name: re.Match[str], metric: str, found: Found) -> None:
+    """Add a run of another program to what was found before. name: what `parse_name` found."""
+    key = RunKey(name[2], name[1], int(name[3]))
+    args = {"env_id": key.env_id, "seed": key.seed}
+    facts = {"script": key.script, "args": args, "versions": {}}
+    run = read_run(folder, facts, metric)
+    if metric == RETURN and not len(run.scores):
+        run = read_run(folder, facts, MEAN_RETURN)
+    if len(run.scores):
+        found.add(key, run)
+    else:
+        found.leave_out(key, folder, f"{metric} was not logged")
 
 
 def leave_out_cut_off_runs(found: Found) -> None:
-    """Keep another program's runs that did a tenth of the steps of an environment's longest.
+    """Leave out another program's runs that did not do a tenth of the longest one's steps.
 
     Nothing else tells whether such a run was finished.
     """
@@ -498,18 +382,78 @@ def leave_out_cut_off_runs(found: Found) -> None:
         longest = max(run.total_steps for run in runs)
         for run in runs:
             if 10 * run.total_steps < longest:
-                warn(f"{run.folder} is left out: {run.total_steps:,} of {longest:,} steps")
                 key = RunKey(run.script, run.env_id, run.seed)
-                found.left_out[key] = UNFINISHED
+                found.leave_out(key, run.folder, UNFINISHED)
                 del found.runs[key]
+
+
+def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Found:
+    """The runs in a folder whose folders match a pattern; warns of those that are left out.
+
+    Ours, if there is one; else another program's, whatever has logged the metric into folders
+    called <env_id>__<name>__<seed>__<time>, as CleanRL's, or <env_id>__<name>__<seed>_<number>, as
+    Stable-Baselines3's. (An environment's id may have a slash, which makes two folders of it.)
+    """
+    found = Found()
+    own = [file.parent for file in folder.glob(f"{pattern}/args.json")]
+    for path in sorted(own, key=start_time):
+        try:
+            read_folder(path, metric, found)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            warn(f"{path} is left out: cannot be read: {error!r}")
+    if own:
+        return found
+    others = {file.parent for file in folder.rglob("events.out.tfevents.*")}
+    for path in sorted(others, key=start_time):
+        text = path.relative_to(folder).as_posix()
+        name = parse_name(text)
+        ours = (path / "args.json").exists()  # in a folder of the folder
+        if name and not ours and fnmatchcase(text, pattern):
+            read_other_folder(path, name, metric or RETURN, found)
+    leave_out_cut_off_runs(found)
+    return found
+
+
+def remarks_on(found: Found) -> list[str]:
+    """All that the reader of the results has to be told of the runs."""
+    remarks = []
+    for key, why in sorted(found.lost.items()):
+        remarks.append(f"Left out, {why}: {key.env_id} seed {key.seed}.")
+    for env_id, group in runs_by_env(found).items():
+        for run in group:
+            if len(run.scores) < run.window:
+                remarks.append(f"{run.name} has {len(run.scores)} episodes, all of them counted.")
+        names = {name for run in group for name in run.settings}
+        different = [n for n in sorted(names) if len({str(r.settings.get(n)) for r in group}) > 1]
+        if different:
+            remarks.append(f"The runs of {env_id} differ in {', '.join(different)}.")
+        versions = {run.provenance.script_hash for run in group}
+        if len(versions) > 1:
+            remarks.append(f"The runs of {env_id} are of {len(versions)} versions of the script.")
+    return remarks
+
+
+def runs_by_env(found: Found) -> dict[str, list[Run]]:
+    """Finished runs by environment, those of an environment by seed."""
+    by_env: dict[str, list[Run]] = {key.env_id: [] for key in found.runs}
+    for run in sorted(found.runs.values(), key=lambda run: run.seed):
+        by_env[run.env_id].append(run)
+    return by_env
+
+
+def score_table(runs: Iterable[Run]) -> pd.DataFrame:
+    """A row for each run: its score, and what rerun.py needs to make it again."""
+    rows = []
+    for run in runs:
+        row = {"env_id": run.env_id, "seed": run.seed, "score": f"{run.score:.2f}"}
+        row |= {"steps": run.total_steps, "minutes": f"{run.total_minutes:.2f}"}
+        rows.append({**row, "script": run.script, **asdict(run.provenance)})
+    return pd.DataFrame(rows)
 
 
 def rolling_mean(x: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """Mean of each entry and up to window - 1 entries before it: (n,) -> (n,)."""
-    sums = np.concatenate([[0.0], np.cumsum(x)])
-    ends = np.arange(1, len(x) + 1)
-    starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
+    return pd.Series(x).rolling(window, min_periods=1).mean().to_numpy()
 
 
 def value_at(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
