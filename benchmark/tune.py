@@ -204,8 +204,10 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
     ended = [one for one in study.trials if one.state in states or REASON in one.user_attrs]
     left = max(0, search.args.trials - len(ended))
     with ThreadPoolExecutor(1) as pool:
-        options = {"n_trials": left, "n_jobs": search.args.workers, "callbacks": [tell]}
-        future = pool.submit(study.optimize, search.objective, **options)
+        workers = search.args.workers
+        future = pool.submit(
+            study.optimize, search.objective, n_trials=left, n_jobs=workers, callbacks=[tell]
+        )
         while not future.done():
             if demand := signals.demand():
                 search.children.stop(signal.SIGTERM, kill=demand == "kill")
