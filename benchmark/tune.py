@@ -41,6 +41,7 @@ import run
 import runs
 import tyro
 from common import Signals, cpu_count, fail, file_name, warn
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from stats import welch
 
@@ -56,7 +57,7 @@ class Args:
     target_scores: tuple[str, ...]  # "ENV_ID=LOW:HIGH": an environment, its scores that count 0, 1
     space: tuple[str, ...]  # the flags to search, see above
     env_flags: tuple[str, ...] = ()  # "ENV_ID=FLAGS": more flags, for the runs of one environment
-    study: Path = Path("runs/tune")  # folder of the search: study.db and all runs
+    study: Path = Path("runs/tune")  # folder of the search: study.log and all runs
     trials: int = 30  # in all, those of earlier calls included
     workers: int = 1  # trials at a time, each of them one run at a time
     num_seeds: int = 3  # runs of each environment in a trial
@@ -168,9 +169,12 @@ class Search:
 
 
 def open_study(search: Search) -> optuna.Study:
-    """The study in its SQLite file, a new one if there is none; fails if it is another search."""
+    """The study in its journal, a new one if there is none; fails if it is another search."""
+    # Not in SQLite: there two workers may be given the same trial of the queue. An absolute path,
+    # or the lock that a killed search has left would never be seen as too old.
+    journal = JournalFileBackend(str(search.args.study.resolve() / "study.log"))
     study = optuna.create_study(
-        storage=f"sqlite:///{search.args.study}/study.db",
+        storage=optuna.storages.JournalStorage(journal),
         study_name="tune",
         direction="maximize",
         load_if_exists=True,

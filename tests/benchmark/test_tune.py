@@ -16,6 +16,7 @@ import pytest
 import tune
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts
 from helpers.command_line import finish, wait_until
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
@@ -51,18 +52,21 @@ class FakeSearch(FakeScript):
         """The program in this process, until it ends."""
         return run_program("tune.py", *self.words(rates, *flags))
 
+    def storage(self) -> optuna.storages.JournalStorage:
+        """Where the study is kept."""
+        return optuna.storages.JournalStorage(JournalFileBackend(str(self.study / "study.log")))
+
     def enqueue(self, rates: str) -> None:
         """The search will try the learning rates in this order."""
         self.study.mkdir()
-        storage = f"sqlite:///{self.study}/study.db"
-        study = optuna.create_study(study_name="tune", storage=storage, direction="maximize")
+        study = optuna.create_study(study_name="tune", storage=self.storage(), direction="maximize")
         names = rates.split(",")
         for rate in names:
             study.enqueue_trial({"learning-rate": rate})
 
     def trials(self) -> dict[str, FrozenTrial]:
-        """The last trial of each learning rate, as they stand in the SQLite file."""
-        study = optuna.load_study(study_name="tune", storage=f"sqlite:///{self.study}/study.db")
+        """The last trial of each learning rate, as they stand in the journal."""
+        study = optuna.load_study(study_name="tune", storage=self.storage())
         return {t.params["learning-rate"]: t for t in study.trials if t.params}
 
     def folders(self, rate: str) -> list[Path]:
