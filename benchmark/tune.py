@@ -214,6 +214,7 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
         )
         while not future.done():
             if demand := signals.demand():
+                print("stopping: the runs save what they have; again to kill them", flush=True)
                 search.children.stop(signal.SIGTERM, kill=demand == "kill")
             time.sleep(0.2)
         future.result()
@@ -261,7 +262,7 @@ def conclude(search: Search, study: optuna.Study, signals: Signals) -> None:
     lines = []
     if search.args.check_seeds:
         scores = run_check(search, tuned, signals)
-        scores.to_csv(out / f"{name}_check.csv", index=False)
+        scores.to_csv(out / f"{name}_check.csv", index=False, float_format="%.6g")
         lines += check_lines(scores)
     lines += [f"The best flags, score {study.best_value:.3f} in the search:", "", "```bash"]
     for task in search.tasks(tuned, range(1), ""):
@@ -269,7 +270,8 @@ def conclude(search: Search, study: optuna.Study, signals: Signals) -> None:
     text = "\n".join([*lines, "```"])
     (out / f"{name}.md").write_text(f"{text}\n")
     columns = ("number", "state", "value", "params", "user_attrs")
-    study.trials_dataframe(columns).to_csv(out / f"{name}_trials.csv", index=False)
+    trials = study.trials_dataframe(columns)
+    trials.to_csv(out / f"{name}_trials.csv", index=False, float_format="%.4g")
     panels = optuna.visualization.matplotlib.plot_slice(study)
     figure = np.ravel(np.asarray(panels))[0].figure
     figure.savefig(out / f"{name}.png", dpi=150, bbox_inches="tight")
