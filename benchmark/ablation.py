@@ -1,145 +1,335 @@
 """Train a script without one of its implementation details at a time, and as it is.
 
-    uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 --num-seeds 5
     uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 \\
-        --details core-3 deviation --plot results
+        --details core-3 core-7 --num-seeds 5 --workers 2
+    uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 \\
+        --edits benchmark/broken.toml --details no-step
 
-What is done without a detail stands in tests/mutations/. Each gets a folder in --runs-dir with an
-edited copy of the script and its runs; `baseline` is the script as it is. All first seeds are run
-first. The same call again does what is left, and --workers, --launcher and so on are those of
-run.py; --plot calls ablation_plot.py. A run whose loss is not finite any more has ended: that is
-a result. Exit codes: 0 when all is done, 1 if a run or what follows failed, 2 for bad input, 130
-after Ctrl-C, 143 after SIGTERM.
+How a detail is left out stands in tests/mutations/; --edits names another table, of mistakes or of
+ideas. For each an edited copy of the script is written into scripts/ in --runs-dir. `baseline` is
+the script as it is. The same call again does what is left; --workers, --launcher and so on are
+those of run.py. Of the runs that are finished it writes into --plot ablation_ppo.csv (the effect of
+each detail in each environment on the mean score of the training), ablation_ppo_scores.csv (a line
+for each run) and ablation_ppo.png. Exit codes: 0 when all is done, 1 if a run failed, 2 for bad
+input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import dataclasses
+import math
 import shlex
 import sys
+import textwrap
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import run
+import stats
 import tyro
-from console import Signals
-from tasks import Task, diverged, find_run
+from common import Signals, fail, last_output, warn
+from edits import Ablation, ablations, read_ablations
+from effects import Effect, write_effects
+from runs import METRICS, Found, Run, RunKey, find_runs
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from family import FAMILY
-from undo import Ablation, ablations, tagged_lines
-
-BASELINE = "baseline"
+BASELINE = "baseline"  # the script as it is, among the variants of it
+BEGINNING = 10  # episodes from which the score of an untrained agent is taken
+DARK = 0.6  # share from which on a background wants white text
+GREY = "#6b7280"
+LABEL_WIDTH = 56  # characters in a line of a label
+EXPLANATION = """\
+Difference of the mean score over the whole training, in percent of what the script learns,
+with its 95 % interval. Red: less is learned, blue: more, no colour: 0 is in the interval."""
 
 
 @dataclass
 class Args(run.Args):
-    runs_dir: Path = Path("runs/benchmark/ablation")  # a folder for each detail is made in it
-    plot: Path | None = None  # folder for figure, table and numbers of the finished runs
+    runs_dir: Path = Path("runs/benchmark/ablation")  # gets run folders, logs/ and scripts/
+    plot: Path = Path("results")  # folder for the figure and the numbers of the finished runs
     suite: tyro.conf.Fixed[tyro.conf.Suppress[None]] = None  # for run.py alone
     details: tuple[str, ...] = ()  # tags or their beginnings, as core-3 or deviation; or all
+    edits: Path | None = None  # table of edits to try in place of the details
+    redraw: bool = False  # train nothing, only draw what is finished
 
 
-def place_of_script(words: list[str]) -> int:
-    """Which word of a command names the script."""
-    return next(place for place, word in enumerate(words) if word.endswith(".py"))
-
-
-def script_of(args: Args) -> Path:
-    """The script that --command names; fails if it is none of those whose details are known."""
-    words = shlex.split(args.command)
-    script = Path(words[place_of_script(words)])
-    if script.name not in FAMILY:
-        run.fail(f"--command: {script.name} is not called like one of the scripts in ppo/")
-    return script
-
-
+# ------ what is run ------
 def is_part(name: str, detail: str) -> bool:
     """Whether --details DETAIL means that ablation: core means core-1, but core-1 not core-10."""
     return f"{name}-".startswith(f"{detail}-")
 
 
-def chosen(args: Args, script: Path) -> list[Ablation]:
+def choose(args: Args, script: Path) -> list[Ablation]:
     """What is to be trained; fails if --details asks for something else."""
-    source = script.read_text()
-    known = ablations(script.name, source)
-    if missing := [tag for tag in tagged_lines(source) if tag not in known]:
-        print(f"note: no ablation is written for {', '.join(missing)}", file=sys.stderr)
+    if args.edits is None:
+        known = ablations(script.name, script.read_text())
+    else:
+        known = read_ablations(args.edits)
     names = [ablation.name for ablation in known.values()]
     for detail in args.details:
         if not any(is_part(name, detail) for name in names):
-            run.fail(f"--details: {detail} is none of those of {script.name}: {' '.join(names)}")
-    wanted = [
-        ablation
-        for ablation in known.values()
-        if not args.details or any(is_part(ablation.name, detail) for detail in args.details)
-    ]
-    for ablation in wanted:
-        if not ablation.edits:
+            fail(f"--details: there is no {detail} among: {' '.join(names)}")
+    wanted = []
+    for ablation in known.values():
+        if args.details and not any(is_part(ablation.name, detail) for detail in args.details):
+            continue
+        if ablation.edits:
+            wanted.append(ablation)
+        else:
             print(f"note: {ablation.tag} is not trained: {ablation.without}", file=sys.stderr)
-    return [ablation for ablation in wanted if ablation.edits]
+    if not wanted:
+        fail(f"{script} has no detail that can be left out")
+    return wanted
 
 
-def sources_by_variant(args: Args) -> dict[str, str]:
-    """The script as it is and its edited sources, by the names of their folders."""
-    script = script_of(args)
+def write_copies(args: Args, script: Path, wanted: list[Ablation]) -> dict[str, Path]:
+    """Write the edited scripts; returns the scripts by the names of their variants.
+
+    Fails if an edit does not fit. The stem of a copy is part of the names of its run folders.
+    """
     source = script.read_text()
-    sources = {BASELINE: source}
-    for ablation in chosen(args, script):
-        try:
-            sources[ablation.name] = ablation.apply(source)
-        except ValueError as error:
-            run.fail(str(error))
-    return sources
+    try:
+        edited = {ablation.name: ablation.apply(source) for ablation in wanted}
+    except ValueError as error:
+        fail(str(error))
+    folder = args.runs_dir / "scripts"
+    folder.mkdir(parents=True, exist_ok=True)
+    scripts = {BASELINE: script}
+    for name, text in edited.items():
+        scripts[name] = folder / f"{script.stem}_{name}.py"
+        scripts[name].write_text(text)
+    return scripts
 
 
-def expand(args: Args, variants: list[str]) -> list[Task]:
-    """The runs of all variants; those of the first seed come first."""
-    words = shlex.split(args.command)
-    place = place_of_script(words)
-    name = Path(words[place]).name
-    tasks = []
-    for variant in variants:
-        folder = args.runs_dir / variant
-        words[place] = str(folder / name)
-        own = dataclasses.replace(args, command=shlex.join(words), runs_dir=folder)
-        tasks += [dataclasses.replace(task, variant=variant) for task in run.expand(own)]
-    return sorted(tasks, key=lambda task: task.seed)
+def expand(args: Args, scripts: dict[str, Path]) -> dict[tuple[str, str, int], run.Task]:
+    """The tasks by variant, environment and seed; all first seeds come first."""
+    shared = run.split_words("--command", args.command)
+    flags = run.split_env_flags(args.env_flags, args.env_ids)
+    place = next(index for index, word in enumerate(shared) if word.endswith(".py"))
+    tasks = {}
+    for seed in range(args.start_seed, args.start_seed + args.num_seeds):
+        for variant, script in scripts.items():
+            for env_id in args.env_ids:
+                words = [*shared, *flags.get(env_id, [])]
+                words[place] = str(script)
+                task = run.make_task(words, env_id, seed, args.runs_dir, variant)
+                tasks[variant, env_id, seed] = task
+    return tasks
 
 
-def write_copies(args: Args, sources: dict[str, str]) -> None:
-    """Writes the edited scripts to where the tasks expect them."""
-    name = script_of(args).name
-    for variant, source in sources.items():
-        copy = args.runs_dir / variant / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if not copy.exists() or copy.read_text() != source:
-            copy.write_text(source)
+# ------ numbers ------
+@dataclass
+class Results:
+    """What has become of the runs, by variant and environment."""
+
+    runs: dict[tuple[str, str], list[Run]]  # finished ones, by seed
+    diverged: Counter[tuple[str, str]]  # how many others were ended by a loss that was not finite
 
 
-def has_diverged(task: Task) -> bool:
-    """Whether the task's run has ended with a loss that is not finite."""
-    folder, finished = find_run(task)
-    return folder is not None and not finished and diverged(folder)
+def has_diverged(task: run.Task) -> bool:
+    """Whether the task's run was ended by a loss that was not finite."""
+    return task.log.exists() and "diverged at step" in "\n".join(last_output(task.log))
+
+
+def read_results(tasks: dict[tuple[str, str, int], run.Task], found: Found) -> Results:
+    """The results of these tasks, from all that was found in their folder."""
+    results = Results(defaultdict(list), Counter())
+    for (variant, env_id, seed), task in tasks.items():
+        key = RunKey(task.script.name, env_id, seed)
+        if key in found.runs:
+            results.runs[variant, env_id].append(found.runs[key])
+        elif has_diverged(task):
+            results.diverged[variant, env_id] += 1
+    return results
+
+
+def score_of(one: Run) -> float:
+    """Mean over the whole training: what is learned later, or less, lowers it."""
+    return one.mean_score(one.settings.get("total_timesteps", one.total_steps))
+
+
+def effect_of(
+    tag: str, env_id: str, runs: list[Run], baseline: list[Run], diverged: int = 0
+) -> Effect:
+    """The effect of leaving out a detail in an environment.
+
+    diverged: how many runs have no score because their loss was not finite any more. The others are
+    no fair sample then, and not compared.
+    """
+    scores = np.array([score_of(one) for one in runs])
+    before = {one.seed: score_of(one) for one in baseline}
+    all_before = np.array(list(before.values()))
+    compared = scores if not diverged else np.array([])
+    difference, low, high = (math.nan,) * 3
+    if len(compared):
+        difference, low, high = stats.welch(compared, all_before)
+    return Effect(
+        tag=tag,
+        env_id=env_id,
+        runs=len(runs) + diverged,
+        diverged=diverged,
+        score=float(scores.mean()) if runs else math.nan,
+        baseline_runs=len(baseline),
+        baseline=float(all_before.mean()),
+        start=float(np.mean([one.scores[:BEGINNING].mean() for one in baseline])),
+        difference=difference,
+        low=low,
+        high=high,
+        p=stats.p_value(compared, all_before),
+        same=bool(runs) and all(score_of(one) == before.get(one.seed) for one in runs),
+    )
+
+
+def measure(env_ids: list[str], wanted: list[Ablation], results: Results) -> list[Effect]:
+    """The effects in each environment in which the script as it is has a finished run."""
+    effects = []
+    for env_id in env_ids:
+        baseline = results.runs.get((BASELINE, env_id), [])
+        if not baseline:
+            warn(f"{env_id} is left out: no finished run of the script as it is")
+            continue
+        for ablation in wanted:
+            group = (ablation.name, env_id)
+            runs = results.runs.get(group, [])
+            if len({one.provenance.flags for one in [*baseline, *runs]}) > 1:
+                warn(f"{ablation.name} in {env_id}: runs with different flags are compared")
+            effects.append(effect_of(ablation.tag, env_id, runs, baseline, results.diverged[group]))
+    return effects
+
+
+def score_rows(script: str, results: Results) -> list[dict[str, Any]]:
+    """What the file of scores says of each run of a script, and what rerun.py needs of it."""
+    return [
+        {
+            "variant": variant,
+            "env_id": env_id,
+            "seed": one.seed,
+            "score": f"{one.score:.2f}",
+            "training_mean": f"{score_of(one):.2f}",
+            "steps": one.total_steps,
+            "minutes": f"{one.total_minutes:.2f}",
+            "script": script,
+            **dataclasses.asdict(one.provenance),
+        }
+        for (variant, env_id), runs in results.runs.items()
+        for one in runs
+    ]
+
+
+def print_effects(effects: list[Effect]) -> None:
+    """A table with a line for each effect, and which ones Holm's correction leaves."""
+    table = pd.DataFrame(effects).drop(columns=["baseline_runs", "start", "same"])
+    left = stats.beyond_chance([effect.p for effect in effects])
+    table["beyond chance"] = ["yes" if index in left else "" for index in table.index]
+    print(table.to_string(index=False, float_format=lambda x: f"{x:.3g}", na_rep="-"))
+
+
+# ------ the figure ------
+def percent(share: float) -> str:
+    """-0.318 -> -32, 0.05 -> +5."""
+    return f"{round(100 * share):+d}" if round(100 * share) else "0"
+
+
+def text_of(effect: Effect) -> str:
+    """What stands in a cell: the share that is lost with its interval, or why there is none."""
+    if effect.diverged:
+        return f"{effect.diverged} of {effect.runs} diverged"
+    if effect.same:
+        return "the same scores"
+    lost = effect.share(effect.difference)
+    if math.isnan(lost):
+        return "nothing learned" if effect.runs else "not finished"
+    if math.isnan(effect.low):
+        return f"{percent(lost)} (no interval)"
+    low, high = (percent(effect.share(end)) for end in (effect.low, effect.high))
+    return f"{percent(lost)} ({low} to {high})"
+
+
+def by_importance(effects: list[Effect]) -> list[str]:
+    """The tags, by the mean share over the environments that is lost without, most first."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for effect in effects:
+        shares[effect.tag].append(effect.share(effect.difference))
+    return sorted(shares, key=lambda tag: float(np.nan_to_num(shares[tag]).mean()))
+
+
+def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) -> None:
+    """Write the figure: a row for each detail, a column for each environment.
+
+    labels: by tag, what the edited script does.
+    """
+    tags = by_importance(effects)
+    env_ids = list(dict.fromkeys(effect.env_id for effect in effects))
+    size = (4 + 1.8 * max(2, len(env_ids)), 0.44 * len(tags) + 1.3)
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    colored = np.full((len(tags), len(env_ids)), np.nan)
+    for effect in effects:
+        row, column = tags.index(effect.tag), env_ids.index(effect.env_id)
+        color, weight = GREY, "normal"
+        if effect.certain:
+            colored[row, column] = effect.share(effect.difference)
+            color = "white" if abs(effect.lost) > DARK else "black"
+            weight = "bold"
+        look: dict[str, Any] = {"ha": "center", "va": "center", "color": color, "weight": weight}
+        axes.text(column, row, text_of(effect), fontsize=9, **look)
+    axes.imshow(colored, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(env_ids)), env_ids, weight="bold")
+    names = [textwrap.fill(f"{tag}: {labels[tag]}", LABEL_WIDTH) for tag in tags]
+    axes.set_yticks(range(len(tags)), names, fontsize=9)
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    axes.spines[:].set_visible(False)
+    figure.suptitle(f"{title}\n{EXPLANATION}", fontsize=9, x=0.01, ha="left")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_results(
+    args: Args, script: Path, wanted: list[Ablation], tasks: dict[tuple[str, str, int], run.Task]
+) -> None:
+    """Write numbers and figure of the finished runs, and say where; exit code 1 without any."""
+    results = read_results(tasks, find_runs(args.runs_dir, METRICS.get(script.name)))
+    effects = measure(args.env_ids, wanted, results)
+    if not effects:
+        raise SystemExit(1)
+    args.plot.mkdir(parents=True, exist_ok=True)
+    stem = args.plot / f"ablation_{script.stem}"
+    paths = [Path(f"{stem}{end}") for end in (".csv", "_scores.csv", ".png")]
+    write_effects(effects, paths[0])
+    pd.DataFrame(score_rows(script.name, results)).to_csv(paths[1], index=False)
+    labels = {ablation.tag: ablation.without for ablation in wanted}
+    draw(f"{script.name}, edited", effects, labels, paths[2])
+    print_effects(effects)
+    for path in paths:
+        print(path)
 
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
     run.check(args)
-    sources = sources_by_variant(args)
-    tasks = expand(args, list(sources))
-    run.check_versions(tasks, args.keep_old, sources)
-    closing = run.closing_commands(args, "ablation_plot.py")
+    script = run.script_of(run.split_words("--command", args.command))
+    wanted = choose(args, script)
+    tasks = expand(args, write_copies(args, script, wanted))
     if args.dry_run:
-        run.show(tasks, closing)
+        for task in tasks.values():
+            print(shlex.join(task.command))
         return 0
-    write_copies(args, sources)
-    for task in (task for task in tasks if has_diverged(task)):
-        print(f"diverged {task.name}: {task.log}")
-    signals = Signals()
-    exit_code = run.launch([task for task in tasks if not has_diverged(task)], args, signals)
-    if all(find_run(task)[1] or has_diverged(task) for task in tasks):
-        exit_code = 0
-    return exit_code or run.close(closing, signals)
+    if args.redraw:
+        write_results(args, script, wanted, tasks)
+        return 0
+    if args.launcher == "slurm":
+        import slurm
+
+        return slurm.submit([*tasks.values()], args, [sys.executable, *sys.argv, "--redraw"])
+    exit_code = run.run_locally([*tasks.values()], args.workers, Signals())
+    if exit_code in (0, 1):  # a run that failed does not keep the others' results back
+        write_results(args, script, wanted, tasks)
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import hashlib
 import math
 import shlex
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +29,9 @@ import pandas as pd
 import run
 import tyro
 from common import Signals, fail, file_name, warn
+from edits import ablations
 from runs import HASH_DIGITS, find_runs, mean_and_std
 from stats import welch
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from undo import ablations
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"  # the variant of an ablation that is the script as it is

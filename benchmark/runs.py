@@ -60,6 +60,7 @@ class Events:
     episodes: list[Episode] = field(default_factory=list)
     last_step: int = 0
     minutes: float = 0.0  # of training; pauses between resumptions do not count
+    started: float = 0.0  # seconds since the epoch, of the first event
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def read_part(path: Path, metric: str, events: Events) -> None:
     for event in EventFileLoader(str(path)).Load():
         if part_started is None:
             part_started = event.wall_time
+            events.started = events.started or part_started
         if event.HasField("session_log") and event.session_log.status == SessionLog.START:
             events.episodes = [one for one in events.episodes if one.step < event.step]
             events.last_step = min(events.last_step, event.step - 1)

@@ -37,13 +37,11 @@ import numpy as np
 import torch
 import tyro
 from console import fail
+from edits import ablations
 from numpy.typing import NDArray as Array
 from torch import Tensor, nn, optim
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
-from sync import ROOT
-from undo import ablations
-
+ROOT = Path(__file__).resolve().parents[1]
 BOOTSTRAP = "deviation truncated episodes bootstrapped"
 NORMALIZATION = ("continuous-6", "continuous-7", "continuous-8", "continuous-9")
 UNDONE = {  # by script: what is undone before it is compared

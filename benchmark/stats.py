@@ -1,6 +1,6 @@
 """How far apart groups of runs are: Welch's intervals and tests, and Holm's correction.
 
-Part of tune.py, ablation_plot.py, compare.py and suite.py, and of tools/ablations.py.
+Part of tune.py, ablation.py, compare.py and suite.py, and of tools/ablations.py.
 """
 
 import math

@@ -1,25 +1,24 @@
 """What each implementation detail is worth, from what benchmark/ablation.sh measured.
 
 docs/details.md shows it. Numbers are those of docs/results/ablation_<script>.csv, which
-benchmark/ablation_plot.py wrote; details are those of the scripts. A detail without numbers was not
-run yet, and says so.
+benchmark/ablation.py wrote; details are those of the scripts. A detail without numbers was not run
+yet, and says so.
 """
 
-import csv
 import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from details import DETAILS
 from sync import ROOT, Collection
-from undo import Ablation, ablations
+from undo import tagged_lines
 
 sys.path.append(str(ROOT / "benchmark"))
 import stats
+from edits import Ablation, ablations
+from effects import Effect, read_effects
 from stats import ALPHA
 
 TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their details begin
@@ -39,89 +38,6 @@ script with all details learns:"""
 UNSURE = "**Seen here, may be chance**, those that are bold besides:"
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What it does to the score of an environment that a detail is left out.
-
-    Scores are means over the runs, of which each has the mean of its learning curve; low and high
-    are the ends of the 95 % interval of the difference. A number that is not known is NaN: without
-    runs all of them, of a single run the interval and p.
-    """
-
-    tag: str
-    env_id: str
-    runs: int  # without the detail
-    diverged: int  # of these, ended by a loss that was not finite
-    score: float
-    baseline_runs: int  # of the script as it is
-    baseline: float  # their score
-    start: float  # score of the baseline's first episodes, before anything was learned
-    difference: float  # score less baseline
-    low: float
-    high: float
-    p: float = math.nan  # of the test whose interval this is
-    same: bool = False  # with each seed the score is the baseline's
-
-    @property
-    def gain(self) -> float:
-        """What the script as it is learns: the unit in which environments are comparable."""
-        return self.baseline - self.start
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
-
-    def share(self, difference: float) -> float:
-        """A difference of scores as a share of what the script as it is learns; NaN if none."""
-        return difference / self.gain if self.gain > 0 else math.nan
-
-    @property
-    def lost(self) -> float:
-        """The share that is lost (below 0: gained) without the detail; 0 if that may be chance."""
-        return -self.share(self.difference) if self.certain else 0.0
-
-
-COLUMNS = [field.name for field in fields(Effect)]
-
-
-def value_of(column: str, text: str) -> Any:
-    """What a cell of the file says."""
-    if column in ("tag", "env_id"):
-        return text
-    if column in ("runs", "diverged", "baseline_runs"):
-        return int(text)
-    if column == "same":
-        return text == "yes"
-    return float(text) if text else math.nan
-
-
-def read_effects(path: Path) -> list[Effect]:
-    """The effects in a file; none if there is no file. Raises ValueError if it is another one."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != COLUMNS:
-            raise ValueError(f"{path}: the columns are not {', '.join(COLUMNS)}")
-        return [Effect(**{k: value_of(k, text) for k, text in row.items()}) for row in reader]
-
-
-def write_effects(effects: Iterable[Effect], path: Path) -> None:
-    """Writes the file that `read_effects` reads."""
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for effect in effects:
-            row = asdict(effect)
-            for name, value in row.items():
-                if isinstance(value, float):
-                    digits = ".3g" if name == "p" else ".6g"
-                    row[name] = "" if math.isnan(value) else f"{value:{digits}}"
-            row["same"] = "yes" if effect.same else "no"
-            writer.writerow(row)
-
-
 def number(x: float) -> str:
     """As many digits as say something: -4.5, 132."""
     return f"{x:.0f}" if abs(x) >= 100 else f"{x:.1f}"
@@ -136,6 +52,8 @@ def cell(effect: Effect | None) -> str:
     """The difference with its interval, bold if 0 is not in it; or that all scores are the same."""
     if effect is None or effect.runs == 0:
         return NOT_RUN
+    if effect.diverged:
+        return f"{effect.diverged} of {runs(effect.runs)} diverged"
     text = SAME if effect.same else number(effect.difference)
     if effect.certain:
         text = f"**{text}**"
@@ -143,8 +61,6 @@ def cell(effect: Effect | None) -> str:
         text += f" ({number(effect.low)} to {number(effect.high)})"
     if effect.runs != effect.baseline_runs:
         text += f", {runs(effect.runs)}"
-    if effect.diverged:
-        text += f", {effect.diverged} diverged"
     return text
 
 
@@ -242,10 +158,12 @@ def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Eff
             continue
         effects = read_effects(collection.root / RESULTS / f"ablation_{Path(script).stem}.csv")
         run = {effect.tag for effect in effects if effect.runs}
+        source = collection.source(script)
+        known = ablations(script, source)
         wanted = [
-            ablation
-            for ablation in ablations(script, collection.source(script)).values()
-            if ablation.tag.startswith(beginnings) or ablation.tag in run
+            known[tag]
+            for tag in tagged_lines(source)
+            if tag in known and (tag.startswith(beginnings) or tag in run)
         ]
         if wanted:
             found[script] = (wanted, effects)

@@ -37,10 +37,6 @@ SPEEDS = {  # file in docs/results/ with steps per second, ours beside CleanRL's
     "ppo_atari_lstm.py": "speed_atari_lstm.csv",
     "ppo_atari_envpool.py": "speed_atari_envpool.csv",
 }
-PLAIN_SPEEDS = {  # measured without a flag alone, by the commands on the script's page
-    "ppo_procgen.py": "1.7 ×",
-    "ppo_pettingzoo_ma_atari.py": "1.7 ×",
-}
 SHOWN = {  # the environment in a script's row, if chosen
     "ppo_atari_envpool.py": "Breakout-v5",
     "ppo_gymnax.py": "SpaceInvaders-MinAtar",
@@ -133,16 +129,14 @@ def seeds(runs: list[float]) -> str:
 def speed(root: Path, script: str) -> str:
     """How many times as fast as CleanRL's it is, as it comes and with the flag that helps most."""
     if script not in SPEEDS:
-        return PLAIN_SPEEDS.get(script, "")
-    rows = rows_of(root / "docs/results" / SPEEDS[script])
-    theirs = {
-        r["column"]: float(r["median"]) for r in rows if r["contender"] == f"CleanRL {script}"
-    }
-    plain = theirs.get(f"{script} is faster")
-    flags = [ratio for column, ratio in theirs.items() if column.startswith("with --")]
-    if plain is None or not flags:  # measured without CleanRL, or without the flags
         return ""
-    return f"{one_digit(plain)} to {one_digit(max(flags))} ×"
+    rows = rows_of(root / "docs/results" / SPEEDS[script])
+    ratios = {row["program"]: float(row["ratio"]) for row in rows}
+    if f"CleanRL {script}" not in ratios:
+        return ""
+    plain = ratios[script]
+    best = max(ratio for name, ratio in ratios.items() if name.startswith(f"{script} --"))
+    return f"{one_digit(plain)} to {one_digit(best)} ×"
 
 
 def one_digit(ratio: float) -> str:

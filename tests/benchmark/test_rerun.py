@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import rerun
+from edits import own_ablations
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
 from helpers.command_line import finish
 from helpers.in_process import ROOT
 from scipy import stats
 from torch.utils.tensorboard import SummaryWriter
-from undo import own_ablations
 
 PUBLISHED = ROOT / "docs" / "results"
 ROWS = rerun.published(PUBLISHED)

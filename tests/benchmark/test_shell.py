@@ -66,8 +66,8 @@ def test_dry_run_lists_the_runs_and_what_follows_them(script, handed_over, tmp_p
     drawing = [line for line in listed if "--env-id" not in line]
     pattern = rf"uv run .*ppo/{name}\.py .*--env-id \S+ --seed 1 --runs-dir \S+ --resume auto"
     assert training and all(re.fullmatch(pattern, line) for line in training)
-    words = [sys.executable, f"{BENCHMARK}/plot.py", *runs, "--out", "docs/results"]
-    assert [shlex.split(line) for line in drawing] == [words]
+    plot = [sys.executable, f"{BENCHMARK}/plot.py", *runs, "--out", "docs/results"]
+    assert [shlex.split(line) for line in drawing] == [plot]
     assert not (tmp_path / "runs").exists()
 
     chosen = run_program("run.py", *words, *runs, "--env-ids", "A-v0").stdout.splitlines()

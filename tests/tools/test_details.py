@@ -58,13 +58,10 @@ def test_every_detail_names_a_test_and_core_details_their_explanation():
 
 
 def test_names_of_a_mutations_tests():
-    mutation = Mutation(
-        "ppo.py", "core-1", (), "nothing", "test_details.py a_failure and x or undo"
-    )
+    selection = "test_details.py a_failure and x or undo"
+    mutation = Mutation(Path("ppo.toml"), "core-1", (), "nothing", selection)
     assert mutation.test_names() == ["tests/tools/test_details.py::test_a_failure_of_each_kind"]
-    with pytest.raises(
-        ValueError, match=r"mutations/ppo\.toml: no test in tests/tools/test_details\.py"
-    ):
+    with pytest.raises(ValueError, match=r"ppo\.toml: no test in tests/tools/test_details\.py"):
         replace(mutation, tests="test_details.py nothing_of_the_kind").test_names()
 
 

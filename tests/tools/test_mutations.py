@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+from edits import TABLES
 from helpers.mutations import run_tests
 from sync import Collection
-from undo import TABLES, Mutation, read_mutations, tagged_lines
+from undo import Mutation, read_mutations, tagged_lines
 
 COLLECTION = Collection()
 SCRIPTS = [f"{file.stem}.py" for file in sorted(TABLES.glob("*.toml"))]

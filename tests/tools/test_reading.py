@@ -92,13 +92,13 @@ def test_what_does_not_fit_is_told(old: str, new: str, complaint: str):
 def test_what_was_measured_ends_the_explanation():
     nan = float("nan")
     effects = [
-        Effect("core-5", "CartPole-v1", 3, 1, 120, 3, 500, 20, -380, -400, -360),
+        Effect("core-5", "CartPole-v1", 3, 0, 120, 3, 500, 20, -380, -400, -360),
         Effect("core-5", "Acrobot-v1", 0, 0, nan, 3, -84, -500, nan, nan, nan),
         Effect("core-6", "CartPole-v1", 3, 0, 490, 3, 500, 20, -10, -30, 10),
     ]
     text = page(SCRIPT, TEXT, effects)
     measured = text.partition("A square.\n\n")[2].partition("\n\n</div>")[0]
-    assert measured.endswith(": CartPole-v1 **-380** (-400 to -360), 1 diverged.")
+    assert measured.endswith(": CartPole-v1 **-380** (-400 to -360).")
 
 
 # ------ formulas ------
