@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import rerun
 from edits import own_ablations
-from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
+from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops, write_returns
 from helpers.command_line import finish
 from helpers.in_process import ROOT
 from scipy import stats
-from torch.utils.tensorboard import SummaryWriter
 
 PUBLISHED = ROOT / "docs" / "results"
 ROWS = rerun.published(PUBLISHED)
@@ -38,21 +37,10 @@ class FakeRow(FakeScript):
         (self.folder / "it_scores.csv").write_text(HEADER + "".join(lines))
 
     def logs(self, score: float) -> None:
-        """All runs that begin from now on score this."""
-        writer = SummaryWriter(str(self.folder / "writer"))
-        for step in range(10, 1001, 10):
-            writer.add_scalar("charts/episodic_return", score, step)
-        writer.close()
-        (written,) = (self.folder / "writer").iterdir()
-        written.rename(self.events)
-
-    @property
-    def events(self) -> Path:
-        """What a run is to log: beside the copy of the script that is run."""
-        digest = rerun.digest(self.path.read_text())
-        folder = self.folder / "runs" / f"it-X-v0-{digest}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / "events-0.1"
+        """All runs score this; the file is beside the copy of the script that is run."""
+        folder = self.runs_dir / f"it-X-v0-{rerun.digest(self.path.read_text())}"
+        folder.mkdir(parents=True)
+        write_returns(folder / "events-0.1", score)
 
     def words(self, *words: str, env_id: str = "X-v0") -> list[str]:
         """What follows rerun.py on its command line."""

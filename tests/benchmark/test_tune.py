@@ -2,7 +2,6 @@
 
 import fcntl
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +13,11 @@ import optuna
 import pandas as pd
 import pytest
 import tune
-from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts
+from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, write_returns
 from helpers.command_line import finish, wait_until
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from scipy import stats
-from torch.utils.tensorboard import SummaryWriter
-
-LAST_STEP = 1000  # that the script claims to train to
 
 
 class FakeSearch(FakeScript):
@@ -33,13 +29,8 @@ class FakeSearch(FakeScript):
         self.logs("None", 2.0)
 
     def logs(self, rate: str, episodic_return: float) -> None:
-        """With this learning rate all episodes have this return; there is one every 10 steps."""
-        writer = SummaryWriter(str(self.folder / "writer"))
-        for step in range(10, LAST_STEP + 1, 10):
-            writer.add_scalar("charts/episodic_return", episodic_return, step)
-        writer.close()
-        (written,) = (self.folder / "writer").iterdir()
-        shutil.move(written, self.folder / f"events-{rate}")
+        """With this learning rate all episodes have this return."""
+        write_returns(self.folder / f"events-{rate}", episodic_return)
 
     def words(self, rates: str, *flags: str) -> list[str]:
         """What follows tune.py on its command line."""
