@@ -12,127 +12,308 @@ A search space is one word for each flag:
     gae-lambda=0.9:1.0             a number
     learning-rate=log:1e-4:1e-2    a number, tried as often below 1e-3 as above
 
-A trial is one run for each environment and seed, and its score is the mean of theirs. With
-ENV_ID=LOW:HIGH a score of LOW counts 0 and HIGH counts 1, and it goes on beyond. LOW is what a
-random policy gets, HIGH what is good; LOW may be the larger one, where less is better.
+A trial trains seed after seed, on each environment. Its score is the mean over its runs, where
+ENV_ID=LOW:HIGH says which scores of an environment count 0 and 1; LOW may be the larger one. After
+each seed a trial ends that is below the median of the trials before it (Optuna's MedianPruner). A
+run that fails, or whose flags the script refuses, fails its trial.
 
-Optuna draws the flags. The first to run are the command's own, without any of the space. A trial
-that is worse than most others were at the same place ends early, by what its TensorBoard files say.
-One whose flags the script refuses with exit code 2, say minibatches that do not divide the batch,
-does not count. A flag that the script does not have ends the search, and so does an edit of the
-script.
-
-The same call again does what is left: the search is in STUDY/study.db, unfinished runs are resumed.
-Ctrl-C lets the runs save and stops. Exit codes: 0 when all is done, 1 if the search gave up, 2 for
-bad input, 130 after Ctrl-C, 143 after SIGTERM.
+Ctrl-C lets the runs save and stops; a second one kills them. The same call again does what is left.
+Exit codes: 0 when all is done, 1 if no trial or not all of the check ended well, 2 for bad input,
+130 after Ctrl-C, 143 after SIGTERM.
 """
 
-import os
+import fcntl
+import hashlib
+import math
 import shlex
-import sys
+import signal
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import optuna
+import pandas as pd
 import run
+import runs
 import tyro
-from console import Signals, check_folder, fail
-from tasks import lock_log
-from tuning import (
-    DRAWS,
-    Args,
-    Search,
-    Table,
-    check_env_flags,
-    open_study,
-    parse_space,
-    parse_targets,
-    runner_arguments,
-    work,
-)
-from tuning_results import run_check, say_results, write_results, write_trials
+from common import Signals, cpu_count, fail, file_name, warn
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FixedTrial, FrozenTrial, TrialState
+from stats import welch
+
+CHECK_SEED = 1001  # the first seed of the check, unless the search goes as far
+REASON = "reason"  # attribute of a trial that failed: why
+# Arguments that may change while a search goes on: the scores of its trials do not depend on them.
+FREE = ("study", "trials", "workers", "check_seeds", "plot", "dry_run")
 
 
-def check_arguments(args: Args) -> None:
-    """Exit with one line and code 2 if the arguments cannot work; creates nothing."""
-    targets = parse_targets(args.target_scores)
-    space = parse_space(args.space)
-    if not targets:
-        fail("--target-scores is empty")
-    if not space:
-        fail("--space is empty")
-    for flag, folder in (("--study", args.study), ("--plot", args.plot)):
-        if folder is not None:
-            check_folder(flag, folder)
-    run.check(runner_arguments(args, {}, "defaults"))
-    check_env_flags(args)
-    if args.trials < 1:
-        fail(f"--trials must be at least 1, not {args.trials}")
-    if not 0 <= args.prune_below < 100:
-        fail(f"--prune-below must be 0 to 99, not {args.prune_below}")
-    if not args.minutes > 0:
-        fail(f"--minutes must be above 0, not {args.minutes:g}")
-    if args.check_seeds < 0 or args.check_seeds == 1:
-        fail(f"--check-seeds must be 0, or at least 2 for an interval, not {args.check_seeds}")
+@dataclass
+class Args:
+    command: str  # how the script is run, with the flags that all runs share
+    target_scores: tuple[str, ...]  # "ENV_ID=LOW:HIGH": an environment, its scores that count 0, 1
+    space: tuple[str, ...]  # the flags to search, see above
+    env_flags: tuple[str, ...] = ()  # "ENV_ID=FLAGS": more flags, for the runs of one environment
+    study: Path = Path("runs/tune")  # folder of the search: study.log and all runs
+    trials: int = 30  # in all, those of earlier calls included
+    workers: int = 1  # trials at a time, each of them one run at a time
+    num_seeds: int = 3  # runs of each environment in a trial
+    start_seed: int = 1  # the first seed; the others follow it
+    score: Literal["final", "curve"] = "final"  # of the last 100 episodes, or mean over all steps
+    metric: str | None = None  # TensorBoard name of what is scored; the script's own if not given
+    check_seeds: int = 0  # fresh seeds to compare the best flags with the command's own
+    plot: Path | None = None  # folder for the figure and the tables; --study if not given
+    dry_run: bool = False  # print the runs of one trial, and run nothing
 
 
-def show(args: Args) -> None:
-    """Print what would be searched, and the runs of the command's own flags."""
-    for name, distribution in parse_space(args.space).items():
-        print(f"# {name}: {distribution}")
-    print(f"# {args.trials} trials, a run for each line; first with the command's own flags:")
-    for task in run.expand(runner_arguments(args, {}, "defaults")):
-        print(shlex.join(task.command))
+def suggest(trial: optuna.Trial | FixedTrial, space: tuple[str, ...]) -> list[str]:
+    """The flags of a trial, numbers with four digits; ValueError if the space is not as above."""
+    flags = []
+    for text in space:
+        name, _, values = text.partition("=")
+        if not values:
+            raise ValueError(f"{text} is not FLAG=VALUES")
+        kind, *bounds = values.split(":")
+        if not bounds:
+            value = trial.suggest_categorical(name, values.split(","))
+        elif kind == "int":
+            first, last = map(int, bounds)
+            value = str(trial.suggest_int(name, first, last))
+        else:
+            low, high = map(float, bounds if kind == "log" else [kind, *bounds])
+            value = f"{trial.suggest_float(name, low, high, log=kind == 'log'):.4g}"
+        if value in ("yes", "no"):
+            flags.append(f"--{name}" if value == "yes" else f"--no-{name}")
+        else:
+            flags += [f"--{name}", value]
+    return flags
 
 
-def processor_seconds() -> float:
-    """Of one core, that the processes which have ended took."""
-    times = os.times()
-    return times.children_user + times.children_system
+class Search:
+    """Trains with flags and scores them."""
+
+    def __init__(self, args: Args):
+        self.args = args
+        self.targets: dict[str, tuple[float, float]] = {}
+        for text in args.target_scores:
+            env_id, _, bounds = text.partition("=")
+            low, high = map(float, bounds.split(":"))
+            self.targets[env_id] = (low, high)
+        self.script = run.script_of(shlex.split(args.command))
+        self.source = self.script.read_bytes()
+        self.seeds = range(args.start_seed, args.start_seed + args.num_seeds)
+        self.threads = max(1, cpu_count() // args.workers) if args.workers > 1 else None
+        self.children = run.Children()
+        self.progress = run.Progress([])
+
+    def folder(self, flags: list[str]) -> Path:
+        """Where the runs with these flags are kept, so that none of them is made twice."""
+        return self.args.study / file_name("_".join(flags).replace("--", "") or "defaults")
+
+    def tasks(self, flags: list[str], seeds: range, label: str) -> list[run.Task]:
+        """The runs with these flags, each seed on all environments; label: begins their names."""
+        runner = run.Args(
+            command=f"{self.args.command} {shlex.join(flags)}",
+            env_ids=list(self.targets),
+            env_flags=self.args.env_flags,
+            num_seeds=len(seeds),
+            start_seed=seeds.start,
+            runs_dir=self.folder(flags),
+        )
+        return [replace(task, name=f"{label} {task.name}") for task in run.expand(runner)]
+
+    def scores(self, flags: list[str], seed: int) -> pd.DataFrame:
+        """A row for each finished run: env_id, seed, score, and normalized between its targets."""
+        found = runs.find_runs(self.folder(flags), self.args.metric, f"*__{seed}__*")
+        rows = []
+        for one in found.runs.values():
+            score = one.score if self.args.score == "final" else one.mean_score(one.total_steps)
+            low, high = self.targets[one.env_id]
+            rows.append((one.env_id, one.seed, score, (score - low) / (high - low)))
+        return pd.DataFrame(rows, columns=["env_id", "seed", "score", "normalized"])
+
+    def train(self, trial: optuna.Trial, task: run.Task) -> bool:
+        """Bring a run of a trial to its end; returns whether it ended well."""
+        if self.script.read_bytes() != self.source:
+            fail(f"{self.script} has been edited: its scores would not be comparable")
+        result = run.run_task(task, self.children, self.threads)
+        self.progress.report(task, result)
+        if result.outcome == "stopped":
+            trial.study.enqueue_trial(trial.params)  # for the same command again
+            trial.study.stop()
+        elif result.outcome == "failed":
+            trial.set_user_attr(REASON, f"{task.name}: {result.reason}, {task.log}")
+        return result.outcome == "done"
+
+    def objective(self, trial: optuna.Trial) -> float:
+        """Mean of the normalized scores of a trial's runs; NaN fails the trial."""
+        flags = suggest(trial, self.args.space)
+        means: list[float] = []
+        for seed in self.seeds:
+            tasks = self.tasks(flags, range(seed, seed + 1), f"trial {trial.number}")
+            if not all(self.train(trial, task) for task in tasks):
+                return math.nan
+            scores = self.scores(flags, seed)["normalized"]
+            if len(scores) < len(tasks):
+                trial.set_user_attr(REASON, f"no episode ended in a run of seed {seed}")
+                warn(f"trial {trial.number}: no episode ended in a run of seed {seed}")
+                return math.nan
+            means.append(scores.mean())
+            trial.report(float(np.mean(means)), seed)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return float(np.mean(means))
 
 
-def search_and_tell(args: Args) -> int:
-    """Run the search and say what it has found; returns the exit code."""
-    study, storage = open_study(args)
+def open_study(search: Search) -> optuna.Study:
+    """The study in its journal, a new one if there is none; fails if it is another search."""
+    # Not in SQLite: there two workers may be given the same trial of the queue. An absolute path,
+    # or the lock that a killed search has left would never be seen as too old.
+    journal = JournalFileBackend(str(search.args.study.resolve() / "study.log"))
+    study = optuna.create_study(
+        storage=optuna.storages.JournalStorage(journal),
+        study_name="tune",
+        direction="maximize",
+        load_if_exists=True,
+    )
+    # Another seed each time: the same one would draw again what has been drawn.
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
+    settings = {name: str(value) for name, value in vars(search.args).items() if name not in FREE}
+    settings["script"] = hashlib.sha256(search.source).hexdigest()
+    for name, value in settings.items():
+        if study.user_attrs.get(name, value) != value:
+            fail(f"--study: {search.args.study} has a search with another {name}")
+        study.set_user_attr(name, value)
+    for trial in study.get_trials(states=[TrialState.RUNNING]):  # of a search that was killed
+        study.enqueue_trial(trial.params)
+        study.tell(trial.number, state=TrialState.FAIL)
+    return study
+
+
+def tell(_study: optuna.Study, trial: FrozenTrial) -> None:
+    """Say how a trial ended; of one that failed its run has been shown."""
+    if trial.value is not None:
+        ending = "pruned at" if trial.state == TrialState.PRUNED else "done, score"
+        params = ", ".join(f"{name} {value}" for name, value in trial.params.items())
+        print(f"trial {trial.number} {ending} {trial.value:.3f}: {params}", flush=True)
+
+
+def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
+    """Run the trials that are left, and pass signals on to their runs."""
+    states = (TrialState.COMPLETE, TrialState.PRUNED)
+    # A trial that failed without a reason was cut off and stands in the queue again.
+    ended = [one for one in study.trials if one.state in states or REASON in one.user_attrs]
+    left = max(0, search.args.trials - len(ended))
+    with ThreadPoolExecutor(1) as pool:
+        workers = search.args.workers
+        future = pool.submit(
+            study.optimize, search.objective, n_trials=left, n_jobs=workers, callbacks=[tell]
+        )
+        while not future.done():
+            if demand := signals.demand():
+                print("stopping: the runs save what they have; again to kill them", flush=True)
+                search.children.stop(signal.SIGTERM, kill=demand == "kill")
+            time.sleep(0.2)
+        future.result()
+
+
+def run_check(search: Search, tuned: list[str], signals: Signals) -> pd.DataFrame:
+    """Train with fresh seeds; returns the rows of `Search.scores`, flags: defaults or tuned."""
+    first = max(CHECK_SEED, search.seeds.stop)
+    seeds = range(first, first + search.args.check_seeds)
+    kinds: dict[str, list[str]] = {"defaults": [], "tuned": tuned}
+    tasks = [task for kind, flags in kinds.items() for task in search.tasks(flags, seeds, kind)]
+    if exit_code := run.run_locally(tasks, search.args.workers, signals):
+        raise SystemExit(exit_code)
+    return pd.concat(
+        search.scores(flags, seed).assign(flags=kind)
+        for kind, flags in kinds.items()
+        for seed in seeds
+    )
+
+
+def check_lines(scores: pd.DataFrame) -> list[str]:
+    """What fresh seeds say of the tuned flags, with a table in Markdown."""
+    means = scores.groupby(["flags", "seed"])["normalized"].mean()
+    defaults, tuned = means["defaults"].to_numpy(), means["tuned"].to_numpy()
+    value, low, high = welch(tuned, defaults)
+    lines = [
+        f"Tuned flags against defaults, {len(tuned)} fresh seeds: {value:+.3f} (95 %: {low:+.3f} "
+        f"to {high:+.3f}), normalized. In the table ± is the standard deviation.",
+        "",
+        "| environment | defaults | tuned |",
+        "|---|---:|---:|",
+    ]
+    for env_id, rows in scores.groupby("env_id", sort=False):
+        cells = rows.groupby("flags")["score"].agg(runs.mean_and_std)
+        lines.append(f"| {env_id} | {cells['defaults']} | {cells['tuned']} |")
+    return [*lines, ""]
+
+
+def conclude(search: Search, study: optuna.Study, signals: Signals) -> None:
+    """Check the best flags; print the result and write it, as text, tables and a figure."""
+    tuned = suggest(FixedTrial(study.best_params), search.args.space)
+    out = search.args.plot or search.args.study
+    out.mkdir(parents=True, exist_ok=True)
+    name = f"{search.script.stem}_search"
+    lines = []
+    if search.args.check_seeds:
+        scores = run_check(search, tuned, signals)
+        scores.to_csv(out / f"{name}_check.csv", index=False, float_format="%.6g")
+        lines += check_lines(scores)
+    lines += [f"The best flags, score {study.best_value:.3f} in the search:", "", "```bash"]
+    for task in search.tasks(tuned, range(1), ""):
+        lines.append(shlex.join(task.command[: task.command.index("--seed")]))
+    text = "\n".join([*lines, "```"])
+    (out / f"{name}.md").write_text(f"{text}\n")
+    columns = ("number", "state", "value", "params", "user_attrs")
+    trials = study.trials_dataframe(columns)
+    trials.to_csv(out / f"{name}_trials.csv", index=False, float_format="%.4g")
+    panels = optuna.visualization.matplotlib.plot_slice(study)
+    figure = np.ravel(np.asarray(panels))[0].figure
+    figure.savefig(out / f"{name}.png", dpi=150, bbox_inches="tight")
+    print(f"\n{text}\n\nwritten: {out}/{name}*")
+
+
+def search_flags(search: Search) -> int:
+    """Run the search to its end; returns the exit code."""
+    study = open_study(search)
     signals = Signals()
-    search = Search(args, study, storage)
-    table = Table(search)
-    work(search, signals, args.workers, table)
-    if search.exhausted:
-        table.say(f"no new flags in {DRAWS} draws: the search ends here")
-    check = None
-    best = search.winner()
-    if args.check_seeds and best and not (signals.received or search.given_up):
-        table.say("checking the best flags and the defaults with fresh seeds")
-        check = run_check(search, best, signals, table)
-    cost = study.user_attrs.get("core seconds", 0.0) + processor_seconds()
-    study.set_user_attr("core seconds", cost)
-    write_trials(search, args.study / "trials.csv")
-    table.say(table.summary())
-    if search.given_up:
-        print(f"FAILED   {search.given_up}", file=sys.stderr)
-    if search.completed() and search.defaults.finished:
-        say_results(search, check, cost)
-        if args.plot and not signals.received:
-            for path in write_results(search, check, cost, args.plot):
-                print(path)
+    run_trials(search, study, signals)
     if signals.received:
         print("the same command again goes on from here")
         return 128 + signals.received[0]
-    return 1 if search.given_up or not search.completed() else 0
+    if not study.get_trials(states=[TrialState.COMPLETE]):
+        warn("no trial has ended well")
+        return 1
+    conclude(search, study, signals)
+    return 0
 
 
 def main() -> int:
     """Parse the command line and do what it asks for; returns the exit code."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     args = tyro.cli(Args, description=__doc__)
-    check_arguments(args)
+    try:
+        search = Search(args)
+        flags = suggest(optuna.create_study().ask(), args.space)
+    except ValueError as error:
+        fail(f"--target-scores or --space: {error}; --help has their forms")
     if args.dry_run:
-        show(args)
+        for task in search.tasks(flags, search.seeds, ""):
+            print(shlex.join(task.command))
         return 0
     args.study.mkdir(parents=True, exist_ok=True)
-    with open(args.study / "lock", "wb") as file:
-        if not lock_log(file):
+    with open(args.study / "lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             fail(f"--study: another process is searching in {args.study}")
-        return search_and_tell(args)
+        return search_flags(search)
 
 
 if __name__ == "__main__":

@@ -9,5 +9,5 @@ uv run benchmark/tune.py \
     --target-scores CartPole-v1=0:500 Acrobot-v1=-500:0 --score curve \
     --space learning-rate=log:3e-4:1e-2 num-steps=32,64,128 gae-lambda=0.8:1.0 \
         ent-coef=log:1e-4:0.03 \
-    --trials 12 --workers 2 --check-seeds 5 --study runs/tune/ppo \
+    --trials 12 --num-seeds 1 --workers 2 --check-seeds 5 --study runs/tune/ppo \
     --plot docs/results "$@"

@@ -98,14 +98,12 @@ def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
             assert any(line.startswith(flags) for line in lines)
 
 
-def test_dry_run_of_the_search_tells_its_space_and_its_runs(handed_over, tmp_path):
+def test_dry_run_of_the_search_lists_the_runs_of_a_trial(handed_over, tmp_path):
     flags = ("--study", str(tmp_path / "study"), "--dry-run")
     words = handed_over("tune.sh", *flags, program="benchmark/tune.py")[1:]
     done = run_program("tune.py", *words)
     assert done.returncode == 0 and done.stderr == ""
-    space = [line for line in done.stdout.splitlines() if line.startswith("# ")]
-    runs = [line for line in done.stdout.splitlines() if not line.startswith("# ")]
-    assert any(line.startswith("# learning-rate: FloatDistribution") for line in space)
+    runs = done.stdout.splitlines()
     pattern = (
         r"uv run ppo/ppo\.py .*--env-id (CartPole|Acrobot)-v1 --seed 1 --runs-dir \S+/study/.*"
     )

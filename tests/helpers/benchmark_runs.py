@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.command_line import wait_until
 from helpers.in_process import load_program
+from torch.utils.tensorboard import SummaryWriter
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmark"
 FAKE_TRAINING = Path(__file__).with_name("fake_training.py")
@@ -85,3 +86,13 @@ def starts(folder: Path) -> list[str]:
 def stops(folder: Path) -> str:
     """How many signals have reached a run that was stopped."""
     return (folder / "signals.txt").read_text()
+
+
+def write_returns(path: Path, episodic_return: float) -> None:
+    """An event file: 1,000 steps in which an episode with this return ends every ten."""
+    writer = SummaryWriter(str(path.parent / "writer"))
+    for step in range(10, 1001, 10):
+        writer.add_scalar("charts/episodic_return", episodic_return, step)
+    writer.close()
+    (written,) = (path.parent / "writer").iterdir()
+    written.rename(path)
