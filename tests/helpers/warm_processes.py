@@ -40,21 +40,21 @@ def context() -> Any:
     return found
 
 
-def redirect_output(*files: str) -> None:
+def redirect_output(*files: Path) -> None:
     """Lets this process write its standard output, and its errors, to a file each."""
     for number, file in enumerate(files, start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
 
 
-def run_program(words: Sequence[str], cwd: Path, env: dict[str, str], files: list[str]) -> None:
+def run_program(words: Sequence[str], cwd: Path, env: dict[str, str], output: Path) -> None:
     """Body of a process: what `python words...` does, with its own folder, variables and output."""
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # the system's default again
     multiprocessing.process._parent_process = None  # a user's process is nobody's worker
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    redirect_output(*files)
+    redirect_output(output / "stdout", output / "stderr")
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -100,9 +100,9 @@ class WarmCommand:
             # TensorBoard reads a run's event files in the order of the seconds in their names.
             time.sleep(1 - time.time() % 1)
         self.args = list(words)
-        self.files = [tempfile.NamedTemporaryFile("r") for _ in ("stdout", "stderr")]
-        names = [file.name for file in self.files]
-        self.process = context().Process(target=run_program, args=(self.args, cwd, env, names))
+        self.folder = tempfile.TemporaryDirectory()
+        given = (self.args, cwd, env, Path(self.folder.name))
+        self.process = context().Process(target=run_program, args=given)
         self.process.start()
         self.pid = self.process.pid
         STARTED.add(self)
@@ -122,15 +122,15 @@ class WarmCommand:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
 
-    def output(self) -> tuple[str, str]:
-        """Standard output and errors, as far as they are written."""
-        stdout, stderr = (Path(file.name).read_text() for file in self.files)
-        return stdout, stderr
+    def output(self, name: str) -> str:
+        """What is written so far to stdout or stderr."""
+        file = Path(self.folder.name, name)
+        return file.read_text() if file.exists() else ""
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """All output, once the program has ended; TimeoutExpired if it still runs."""
         self.wait(timeout)
-        return self.output()
+        return self.output("stdout"), self.output("stderr")
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
