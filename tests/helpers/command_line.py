@@ -168,6 +168,16 @@ def contents(folder: Path) -> dict[Path, bytes | None]:
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+class BoobyTrap:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
 def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     """A checkpoint, read without executing anything inside it."""
     return torch.load(folder / name, map_location="cpu", weights_only=True)
