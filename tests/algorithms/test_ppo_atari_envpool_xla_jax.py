@@ -223,8 +223,9 @@ def test_films_show_whole_games(tmp_path: Path):
 class Clockwork:
     """Environment 0 terminates at step 4 of five, environment 1 is truncated at step 2 of five.
 
-    The next step is a reset. Observations are the number of steps so far, in every pixel; after the
-    end of a rollout everything begins anew. Reset steps pay 100, to be seen if they are learned.
+    Environment 0 has two lives in a game. The next step is a reset. Observations are the number of
+    steps so far, in every pixel; after the end of a rollout everything begins anew. Reset steps pay
+    100, to be seen if they are learned.
     """
 
     single_action_space = Space.single_action_space
@@ -239,7 +240,8 @@ class Clockwork:
         t, env = state["t"], jnp.arange(ENVS)
         ends = t % 5 == jnp.array([4, 2])
         rows = {"rewards": jnp.where(t % 5 == jnp.array([0, 3]), 100.0, 1.0 + t)}
-        rows |= {"terminated": ends & (env == 0), "truncated": ends & (env == 1), "over": ends}
+        rows |= {"terminated": ends & (env == 0), "truncated": ends & (env == 1)}
+        rows |= {"over": ends & (t != 4)}
         rows |= {"score": t + 10.0 * env, "length": jnp.full(ENVS, t)}
         t = (t + 1) % STEPS
         return {"t": t}, self.observe(t), rows
@@ -338,7 +340,7 @@ def test_games_are_reported_at_their_step(script: ModuleType):
     run, _ = clockwork_run(script)
     assert flags_shown(run.folder) == {k: str(v) for k, v in dataclasses.asdict(run.args).items()}
     scalars = run.scalars()
-    ends = [(t, env) for t in range(STEPS) for env in range(ENVS) if t % 5 == (4, 2)[env]]
+    ends = [(2, 1), (7, 1), (9, 0)]  # step and environment of the games that end in a rollout
     games = [
         (rollout + 2 * (t + 1), t + 10.0 * env, t)
         for rollout in range(0, 100, 20)
@@ -346,8 +348,8 @@ def test_games_are_reported_at_their_step(script: ModuleType):
     ]
     assert scalars["charts/episodic_return"] == [(step, score) for step, score, _ in games]
     assert scalars["charts/episodic_length"] == [(step, length) for step, _, length in games]
-    assert [x for _, x in scalars["charts/avg_episodic_return"]] == [10.5] * 5
-    assert [x for _, x in scalars["charts/avg_episodic_length"]] == [5.5] * 5
+    assert [x for _, x in scalars["charts/avg_episodic_return"]] == [pytest.approx(38 / 3)] * 5
+    assert [x for _, x in scalars["charts/avg_episodic_length"]] == [6] * 5
     assert state_of(run.folder)["recent"] == [[score, length] for _, score, length in games]
 
 
@@ -370,15 +372,16 @@ def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_pat
 def test_no_random_key_is_used_twice(
     script: ModuleType, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """By weights, iterations, actions and shuffles."""
+    """By weights, iterations, actions and shuffles, in training and evaluation."""
     keys = Keys()
     keys.spy_on_weights(monkeypatch, script.nnx)
     keys.spy(monkeypatch, script, "rollout", 4)
     keys.spy(monkeypatch, script, "update_ppo", 2)
     keys.spy(monkeypatch, script.Agent, "get_action", 2)
     keys.spy(monkeypatch, jax.random, "permutation", 0)
-    train(script, tmp_path, **TINY, total_timesteps=60)
+    run = train(script, tmp_path, **TINY, total_timesteps=60, eval_episodes=3)
     keys.assert_distinct({"weights", "rollout", "update_ppo", "get_action", "permutation"})
+    assert run.scalars()["eval/episodic_return"] == [(60, 9)], "whole games, not lives"
 
 
 @pytest.mark.slow("JAX compiles")
