@@ -66,12 +66,13 @@ def run(*words: object, cwd: Path, **variables: str) -> None:
 
 def skip_without_packages(name: str) -> None:
     """Skip a test of a script that cannot run here."""
-    missing = [MODULES[x] for x in SCRIPTS[name].extras if x in MODULES and not find_spec(MODULES[x])]
+    needed = [MODULES[extra] for extra in SCRIPTS[name].extras if extra in MODULES]
+    missing = [module for module in needed if not find_spec(module)]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    if DEVICE != "cpu" and "jax" in SCRIPTS[name].extras:
-        if not any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
-            pytest.skip("JAX is installed without CUDA")
+    has_cuda = any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
+    if DEVICE != "cpu" and "jax" in SCRIPTS[name].extras and not has_cuda:
+        pytest.skip("JAX is installed without CUDA")
 
 
 def train(case: str, cwd: Path, device: str, iterations: int, **variables: str) -> Path:
@@ -81,7 +82,9 @@ def train(case: str, cwd: Path, device: str, iterations: int, **variables: str) 
     """
     name, *flags = case.split()
     steps = BATCH * iterations
-    words = [PPO / name] if "jax" in SCRIPTS[name].extras else [HELPERS / "cpu_random.py", PPO / name]
+    words = [PPO / name]
+    if "jax" not in SCRIPTS[name].extras:  # JAX's random numbers are the same on all devices
+        words = [HELPERS / "cpu_random.py", *words]
     if "multigpu" in name:
         processes = GPUS or 2
         steps *= processes
