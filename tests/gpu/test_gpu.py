@@ -66,7 +66,9 @@ def run(*words: object, cwd: Path, **variables: str) -> None:
 
 def skip_without_packages(name: str) -> None:
     """Skip a test of a script that cannot run here."""
-    missing = [MODULES[x] for x in SCRIPTS[name].extras if x in MODULES and not find_spec(MODULES[x])]
+    missing = [
+        MODULES[x] for x in SCRIPTS[name].extras if x in MODULES and not find_spec(MODULES[x])
+    ]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if DEVICE != "cpu" and "jax" in SCRIPTS[name].extras:
@@ -81,7 +83,9 @@ def train(case: str, cwd: Path, device: str, iterations: int, **variables: str) 
     """
     name, *flags = case.split()
     steps = BATCH * iterations
-    words = [PPO / name] if "jax" in SCRIPTS[name].extras else [HELPERS / "cpu_random.py", PPO / name]
+    words = (
+        [PPO / name] if "jax" in SCRIPTS[name].extras else [HELPERS / "cpu_random.py", PPO / name]
+    )
     if "multigpu" in name:
         processes = GPUS or 2
         steps *= processes
