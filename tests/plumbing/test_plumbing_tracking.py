@@ -38,6 +38,7 @@ def frames(film: Path) -> list[np.ndarray]:
         return list(clip.iter_frames())
 
 
+@pytest.mark.slow("Weights & Biases")
 def test_weights_and_biases_gets_everything(tmp_path: Path) -> None:
     """Offline: what would be uploaded. A resumed run goes on under the same name."""
     folder = train_command(
