@@ -1,4 +1,4 @@
-"""The variants as their users run them, to the end and with mistakes; of ppo.py: tests/plumbing/."""
+"""The variants as their users run them, to the end and with mistakes; ppo.py: tests/plumbing/."""
 
 import importlib.util
 from pathlib import Path
