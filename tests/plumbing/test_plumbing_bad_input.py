@@ -96,6 +96,8 @@ def test_bad_input_is_refused_in_one_line(
     monkeypatch.setenv("HOME", str(tmp_path))  # where W&B keeps who is logged in
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, name)  # that another test has imported
     with pytest.raises(SystemExit, match="2"):
         load_script(SCRIPT.name).main()
     told = capfd.readouterr()
