@@ -305,6 +305,22 @@ def test_every_metric_is_logged(spy: Spy, tmp_path: Path):
         assert logged == pytest.approx(1 - (returns - values).var() / returns.var(), abs=1e-4)
 
 
+@pytest.mark.parametrize("greedy", [True, False])
+def test_evaluation_plays_whole_episodes_of_its_own(greedy: bool, tmp_path: Path):
+    args = ppo.Args(**COUNTER, eval_episodes=6)
+    envs = ppo.make_envs(args, tmp_path)
+    agent = ppo.Agent(envs)
+    envs.close()
+    probes.EXECUTED.clear()
+    results = ppo.evaluate(agent, args, tmp_path, greedy)
+    seeds, _, _, actions = zip(*probes.EXECUTED, strict=True)
+    assert set(seeds) == {1_000_005}  # not the games of the training
+    assert (len(set(actions)) == 1) == greedy
+    lengths = [probes.plan(1_000_005, episode)[0] for episode in range(6)]
+    expected = [sum(probes.reward_of(i, t) for t in range(n)) for i, n in enumerate(lengths)]
+    assert results["episodic_return"].tolist() == expected
+
+
 # ------ probe environments: solved in seconds, or something is wrong ------
 @pytest.mark.parametrize(
     ("kind", "gamma", "observations", "values", "actions"),

@@ -257,6 +257,29 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
     torch.testing.assert_close(also_values, values)
 
 
+def test_truncated_episodes_are_bootstrapped_from_normalized_observations(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    valued, bootstrapped = [], []
+    get_value, compute_gae = script.Agent.get_value, script.compute_gae
+
+    def spy(agent: Any, x: Tensor) -> Tensor:
+        value = get_value(agent, x)  # of what is normalized: the test above
+        valued.extend(value.tolist())
+        return value
+
+    monkeypatch.setattr(script.Agent, "get_value", spy)
+
+    def spy_gae(*arguments: Any) -> Any:
+        _, _, next_values, _, truncated, _ = arguments
+        bootstrapped.extend(next_values[truncated])
+        return compute_gae(*arguments)
+
+    monkeypatch.setattr(script, "compute_gae", spy_gae)
+    train(script, tmp_path, **WALK)
+    assert len(bootstrapped) > 10 and np.isin(bootstrapped, np.float32(valued)).all()
+
+
 def test_an_evaluation_changes_nothing_in_the_agent(tmp_path: Path):
     """The statistics of observations least of all."""
     agent = train(script, tmp_path, **WALK).agent()
