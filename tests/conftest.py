@@ -2,20 +2,21 @@
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SCRIPTS = Path(__file__).parents[1] / "ppo"
-SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out and says so"
+SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
-    config.left_out = Counter[str]()
-    check_script_under_test(os.environ.get("PPO_SCRIPT", ""))
+    given = Path(os.environ.get("PPO_SCRIPT", SCRIPTS / "ppo.py"))
+    if not given.is_file() or not (SCRIPTS / given.name).is_file():
+        # All tests would pass, and be about another file.
+        raise pytest.UsageError(f"PPO_SCRIPT: {given} is no copy, of the same name, of a script")
     # A shell ignores Ctrl-C for what it starts in the background, and that would be inherited by
     # the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -35,19 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
-def check_script_under_test(given: str) -> None:
-    """Refuses a PPO_SCRIPT that no test would import: all would pass, and be about another file."""
-    if not given:
-        return
-    if not Path(given).is_file():
-        raise pytest.UsageError(f"PPO_SCRIPT: there is no file {given}")
-    if not (SCRIPTS / Path(given).name).is_file():
-        raise pytest.UsageError(
-            f"PPO_SCRIPT: {given} stands in for the script of the same file name in ppo/, and "
-            "there is none; copy it to a folder of its own, under that name"
-        )
-
-
 def pytest_report_header() -> str | None:
     """Says which file is tested, if not the one in ppo/."""
     given = os.environ.get("PPO_SCRIPT")
@@ -55,16 +43,11 @@ def pytest_report_header() -> str | None:
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist
-def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: one more than CPUs, as tests often wait, for processes, a cluster or time.
-
-    xdist's own variable comes first.
-    """
-    if given := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
-        return int(given)
-    has_affinity = hasattr(os, "sched_getaffinity")  # on Linux: the CPUs that this process may use
-    cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return cpus + 1
+def pytest_xdist_auto_num_workers() -> int | None:
+    """For `-n auto`: one more than CPUs, as tests often wait for processes; None: xdist decides."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ or not hasattr(os, "sched_getaffinity"):
+        return None
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,31 +60,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return {"uv installs packages": 0, "mutations": 2}.get(marker.args[0], 1)
 
     items.sort(key=place)
-
-
-# ------ what -m "not slow" has left out ------
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    for item in items:
-        if marker := item.get_closest_marker("slow"):
-            item.config.left_out[marker.args[0]] += 1
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workeroutput"):  # of a worker of xdist
-        session.config.workeroutput["left_out"] = dict(session.config.left_out)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Every worker leaves out the same; the first that ends tells it."""
-    config = node.config
-    config.left_out = config.left_out or Counter(getattr(node, "workeroutput", {}).get("left_out"))
-
-
-def pytest_terminal_summary(terminalreporter: object, config: pytest.Config) -> None:
-    if config.left_out and "not slow" in config.option.markexpr:
-        each = ", ".join(f"{what} ({count})" for what, count in config.left_out.most_common())
-        terminalreporter.write_line(f"left out as slow, {config.left_out.total()} tests: {each}")
 
 
 @pytest.fixture(autouse=True)

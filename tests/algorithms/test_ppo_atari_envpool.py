@@ -2,17 +2,16 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from helpers import command_line
-from helpers.in_process import load_script, record_batches, record_ratios, train
+from helpers.checks import assert_first_ratio_is_1
+from helpers.in_process import load_script, record_batches, train
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
-FILE = command_line.PPO / "ppo_atari_envpool.py"
 SHORT = {"num_envs": 4, "num_steps": 32, "total_timesteps": 256, "torch_threads": 1}
 
 
@@ -77,25 +76,18 @@ def test_whole_games_are_reported(
     limit_games(limit, monkeypatch)
     envs = make(tmp_path, env_id=f"{game}-v5")
     envs.reset(seed=3)
-    raw, answers = [], []
-    step = envs.pool.step
-
-    class Recorder:
-        def step(self, actions: np.ndarray) -> Any:
-            raw.append(step(actions))
-            return raw[-1]
-
-    envs.pool = Recorder()
+    raw, step = [], envs.pool.step
+    recorder = SimpleNamespace(step=lambda actions: raw.append(step(actions)) or raw[-1])
+    monkeypatch.setattr(envs, "pool", recorder)
     answers = play(envs, 900)
-    scores, lengths, lives, ends = np.zeros(4), np.zeros(4, int), np.zeros(4, int), 0
-    reset = np.zeros(4, bool)
-    clipped = np.zeros(4)
+    scores, clipped, lives, ends = np.zeros(4), 0.0, 0, 0
+    lengths, reset = np.zeros(4, int), np.zeros(4, bool)
     for (_, rewards, terminated, truncated, told), answer in zip(raw, answers, strict=True):
         assert not rewards[reset].any()  # a reset step
-        scores, clipped = scores + told["reward"], clipped + rewards
+        scores, clipped = scores + told["reward"], clipped + rewards.sum()
         lengths += ~reset
         reset = terminated | truncated
-        lives += terminated
+        lives += terminated.sum()
         over = (told["lives"] == 0) & terminated | truncated
         final_info = answer[4].get("final_info", {"_episode": np.zeros(4, bool)})
         np.testing.assert_array_equal(final_info["_episode"], over)
@@ -107,25 +99,10 @@ def test_whole_games_are_reported(
             scores[env] = lengths[env] = 0
     assert ends >= 8
     if game == "Breakout":
-        assert lives.sum() > ends
+        assert lives > ends
     else:
         paid = sum(answer[4]["reward"].sum() for answer in raw)
-        assert paid > 4 * clipped.sum() > 0
-
-
-def test_after_a_lost_life_the_stack_of_frames_goes_on(tmp_path: Path):
-    """Only a new game begins a new stack; our own wrappers do so after each life."""
-    envs = make(tmp_path)
-    before, _ = envs.reset(seed=3)
-    assert (before == before[:, :1]).all()
-    lost, over, lives = np.zeros(4, bool), np.zeros(4, bool), 0
-    for obs, _, terminated, truncated, infos in play(envs, 300):
-        np.testing.assert_array_equal(obs[lost & ~over, :3], before[lost & ~over, 1:])
-        assert (obs[over] == obs[over][:, :1]).all()
-        lives += (lost & ~over).sum()
-        before, lost = obs.copy(), terminated | truncated
-        over = infos["final_info"]["_episode"] if infos else np.zeros(4, bool)
-    assert lives > 10
+        assert paid > 4 * clipped > 0
 
 
 @pytest.mark.slow("whole games")
@@ -138,23 +115,19 @@ def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
     means, errors = {}, {}
     for name, vector in envs.items():
         vector.reset(seed=5)
-        finals = [infos.get("final_info", {}) for *_, infos in play(vector, 2000)]
+        finals = [infos.get("final_info", {}) for *_, infos in play(vector, 1000)]
         finals = [final for final in finals if "_episode" in final]
         scores = np.concatenate([final["episode"]["r"][final["_episode"]] for final in finals])
-        assert len(scores) > 25
+        assert len(scores) > 12
         means[name], errors[name] = scores.mean(), scores.std() / len(scores) ** 0.5
     gap = abs(means["ours"] - means["EnvPool"])
     assert gap < 4 * np.hypot(errors["ours"], errors["EnvPool"]), (means, errors)
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    ratios = record_ratios(script, monkeypatch)
     batches = record_batches(script, monkeypatch)
-    run = train(script, tmp_path, **SHORT, learning_rate=0.01)
-    assert run.args.num_iterations == 2 and len(ratios) == 32
-    for first in ratios[::16]:
-        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
-    assert not batches[0]["obs"].equal(batches[16]["obs"])
+    assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.01)
+    assert not batches[0]["obs"].equal(batches[16]["obs"])  # EnvPool fills an array of its own
 
 
 def test_truncated_games_are_bootstrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -177,24 +150,3 @@ def test_films_show_whole_games(tmp_path: Path):
         games += int("final_info" in infos and infos["final_info"]["_episode"][0])
     films = sorted(path.name for path in tmp_path.glob("*.mp4"))
     assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
-
-
-@pytest.mark.slow("command line")
-def test_run_is_resumed_and_played(tmp_path: Path):
-    flags = ["--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--env-id CartPole-v1", r"CartPole-v1 is not an Atari game, see ppo\.py"),
-        ("--env-id PongNoFrameskip-v4", "no PongNoFrameskip-v4.*Breakout-v5"),
-        ("--env-threads 0", "--env-threads must be at least 1"),
-        ("--num-minibatches 3", "--num-minibatches must divide"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
-    cwd = tmp_path / "cwd"
-    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

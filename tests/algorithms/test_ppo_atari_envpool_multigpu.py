@@ -96,24 +96,3 @@ def test_torchrun(tmp_path: Path):
     assert saved["global_step"] == 128
     half = max(len(os.sched_getaffinity(0)) // 2, 1)
     assert saved["args"]["env_threads"] == saved["args"]["torch_threads"] == half
-
-
-@pytest.mark.slow("command line")
-def test_run_is_resumed_and_played(tmp_path: Path):
-    flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--env-threads 0", "--env-threads must be at least 1"),
-        ("--timeout 0", "--timeout must be at least 1"),
-        ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--env-id Brekout-v5", "EnvPool has no Brekout-v5"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
-    cwd = tmp_path / "cwd"
-    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
+from helpers.checks import new_agent
 from helpers.in_process import load_script, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
 from helpers.strides import eager_and_compiled, watch_strides
@@ -33,9 +34,8 @@ SHORT |= {"total_timesteps": 96 * 4, "torch_threads": 1, "learning_rate": 1e-3}
 
 # ------ one gradient ------
 def make_agent(module: ModuleType) -> Any:
-    torch.manual_seed(0)
-    images, moves = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), gym.spaces.Discrete(4)
-    return module.Agent(SimpleNamespace(single_observation_space=images, single_action_space=moves))
+    images = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    return new_agent(module, images, gym.spaces.Discrete(4))
 
 
 def rows(count: int) -> dict[str, Tensor]:
@@ -208,39 +208,6 @@ def checkpoint_at(step: int, module: ModuleType) -> dict[str, Any]:
     return state | {"global_step": step}
 
 
-@pytest.mark.slow("several processes")
-def test_one_process_is_the_parent(tmp_path: Path):
-    """To the last bit, by chance of its own."""
-    module, found = load_script(NAME), {}
-    for name in ("ppo_atari.py", NAME):
-        (tmp_path / name).mkdir()
-        run = train(load_script(name), tmp_path / name, **SHORT | {"num_envs": 2, "num_steps": 16})
-        found[name] = curves(run.folder), run.state["agent"]
-    assert module.WORLD_SIZE == 1
-    (expected, weights), (points, ours) = found.values()
-    assert points == expected and all(torch.equal(ours[name], weights[name]) for name in weights)
-
-
-@pytest.mark.slow("learning")
-def test_curves_agree_with_those_of_one_process(tmp_path: Path):
-    """By chance of their own. A step pays for one of the four actions; the policy learns which."""
-    flags = SHORT | {"num_steps": 32, "num_minibatches": 4, "total_timesteps": 2560, "seed": 3}
-    (tmp_path / "one").mkdir()
-    train(load_script("ppo_atari.py"), tmp_path / "one", num_envs=4, **flags)
-    together(NAME, learn, tmp_path / "two", **flags)
-    shares = {}  # of what an episode pays at most: means over the quarters of the run
-    for name in ("one", "two"):
-        log = curves(tmp_path / name)
-        steps = [range(i * 640 + 1, i * 640 + 641) for i in range(4)]
-        totals = [
-            [sum(v for at, v in log[f"charts/episodic_{what}"] if at in part) for part in steps]
-            for what in ("return", "length")
-        ]
-        shares[name] = np.divide(*totals)
-    assert shares["one"][-1] > shares["one"][0] + 0.2, shares
-    np.testing.assert_allclose(shares["two"], shares["one"], atol=0.1)
-
-
 # ------ stopping and failing ------
 def stall(module: ModuleType, folder: Path, **flags: Any) -> Any:
     """Trains until told to stop; saving takes time. What was saved when the process could leave."""
@@ -263,29 +230,26 @@ def wait_for_training(folder: Path, processes: list[Any]) -> None:
     command_line.wait_until(saved)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_signal_to_one_stops_all_and_saves(signum: signal.Signals, tmp_path: Path):
+def test_signal_to_one_stops_all_and_saves(tmp_path: Path):
     with group(NAME, stall, tmp_path) as processes:
         wait_for_training(tmp_path, processes)
-        os.kill(processes[1].pid, signum)
+        os.kill(processes[1].pid, signal.SIGTERM)
         for process in processes:
             process.join(10)
             assert process.exitcode == 0, "does not stop, or fails"
     for rank in range(2):
         result = torch.load(tmp_path / f"result{rank}.pt", weights_only=False)
-        assert result["code"] == 128 + signum
+        assert result["code"] == 128 + signal.SIGTERM
         for name, weight in result["weights"].items():
             assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
 
 
 @pytest.mark.slow("several processes")
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_lost_process_does_not_leave_the_other_one_waiting(signum: int, tmp_path: Path):
-    """One that is gone is noticed at once, one that answers no more after the timeout."""
-    timeout = 60 if signum == signal.SIGKILL else 10
-    with group(NAME, stall, tmp_path, limit=timeout) as processes:
+def test_process_that_answers_no_more_does_not_leave_the_other_one_waiting(tmp_path: Path):
+    """The timeout ends it. One that is gone is noticed at once: test_two_machines."""
+    with group(NAME, stall, tmp_path, limit=5) as processes:
         wait_for_training(tmp_path, processes)
-        os.kill(processes[1].pid, signum)
+        os.kill(processes[1].pid, signal.SIGSTOP)
         processes[0].join(30)
         assert processes[0].exitcode not in (None, 0)
 
@@ -305,39 +269,6 @@ def test_all_wait_for_the_evaluation_of_the_first(tmp_path: Path):
 
 
 # ------ torchrun ------
-def launch(module: ModuleType, folder: Path, stop: bool) -> int:
-    """What torchrun starts; with `stop` the second process is told to, in the second iteration."""
-    flags = "--num-envs 2 --num-steps 16 --num-minibatches 2 --update-epochs 1 --torch-threads 1 "
-    flags += "--total-timesteps 256 --eval-episodes 0 --resume auto"
-    sys.argv = [NAME, *flags.split()]
-    os.chdir(folder.parent)
-    calls, compute_gradient = [], module.compute_gradient
-
-    def spy(*arguments: Any) -> Any:
-        calls.append(1)
-        if stop and module.RANK == 1 and len(calls) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return compute_gradient(*arguments)
-
-    module.compute_gradient = spy
-    return module.main()
-
-
-@pytest.mark.slow("several processes")
-def test_launch_that_is_started_again_goes_on(tmp_path: Path):
-    """All processes find the run that the first has written; test_plumbing_runs.py has the rest."""
-    assert together(NAME, launch, tmp_path / "first", stop=True) == [143, 143]
-    folder = command_line.the_folder(tmp_path / "runs")
-    assert command_line.checkpoint(folder)["global_step"] == 128
-    assert not (folder / "agent.pt").exists()
-    assert together(NAME, launch, tmp_path / "again", stop=False) == [0, 0]
-    assert command_line.the_folder(tmp_path / "runs") == folder
-    assert command_line.checkpoint(folder, "agent.pt")["global_step"] == 256
-    assert begins(folder) == [1, 129]
-    steps = [step for step, _ in command_line.curve(folder, "losses/value_loss")]
-    assert steps == [64, 128, 192, 256], "each iteration once"
-
-
 def resume_in_the_first_alone(module: ModuleType, folder: Path) -> tuple[object, str]:
     """As if the second process, on another machine, did not see the run; exit code and message."""
     args = module.Args(**SHORT, num_envs=2)
@@ -361,10 +292,8 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
         (2, {}, 2, True, [0, 1]),
         (2, {}, 1, False, [0, 0]),
         (2, {"backend": "nccl"}, 1, True, [0, 0]),
-        (2, {"backend": "gloo"}, 2, False, [0, 1]),
         (4, {"device_ids": (0, 0, 1, 1)}, 2, False, [0, 0, 1, 1]),
         (2, {"device_ids": (3, 1)}, 4, True, [3, 1]),
-        (2, {"device": "cuda"}, 2, True, [0, 1]),
         (2, {"cuda": False}, 2, False, [0, 1]),
         (2, {}, 0, False, []),
     ],
@@ -449,24 +378,3 @@ def test_two_machines_and_a_killed_worker(tmp_path: Path):
     assert first == 1 and lost_after < second <= 1280, "went on from an earlier checkpoint"
     steps = [step for step, _ in command_line.curve(folder, "losses/value_loss")]
     assert steps == list(range(64, 1281, 64)), "each iteration once"
-
-
-# ------ command line ------
-@pytest.mark.slow("command line")
-def test_run_is_resumed_and_played(tmp_path: Path):
-    flags = ["--local-num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 0]
-    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--timeout 0", "--timeout must be at least 1"),
-        ("--backend nccl", "--backend nccl needs a GPU for each process"),
-        ("--num-minibatches 3", "--num-minibatches must divide"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
-    cwd = tmp_path / "cwd"
-    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

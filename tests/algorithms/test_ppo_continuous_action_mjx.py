@@ -3,7 +3,6 @@
 Most tests use the tasks of tests/envs/robots.py, which have no physics and compile in no time.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,27 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers import command_line
-from helpers.in_process import load_script, train
-from torch.distributions import Independent, Normal
+from helpers.in_process import Run, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
-mujoco_playground = pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
+pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
 import jax.numpy as jnp  # noqa: E402
 import robots  # noqa: E402
 from flax import nnx  # noqa: E402
-from helpers.jax_command_line import (  # noqa: E402
-    assert_stopped_and_resumed,
-    played,
-    state_of,
-)
+from helpers import jax_command_line, jax_equations  # noqa: E402
+from helpers.jax_command_line import state_of  # noqa: E402
 from helpers.random_keys import Keys  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 script = load_script("ppo_continuous_action_mjx.py")
 their = load_script("ppo_continuous_action.py")
-FILE = command_line.PPO / "ppo_continuous_action_mjx.py"
 STEPS, ENVS, LIMIT = 16, 99, 6
 DRILL = {"env_id": "robots:Drill", "num_envs": ENVS, "num_steps": STEPS, "num_minibatches": 3}
 DRILL |= {"total_timesteps": STEPS * ENVS * 6, "seed": 4, "gamma": 0.9, "update_epochs": 2}
@@ -59,49 +52,14 @@ def make_agent(moved: float = 0.4) -> Any:
     return agent
 
 
-def torch_weights(named: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """An agent's arrays, or their gradient, under the names of torch's agent."""
-    found = {}
-    for name, value in named.items():
-        array = np.array(value)
-        name = name.removesuffix(".value").replace("kernel", "weight")
-        # Torch's networks begin with a layer that flattens.
-        name = re.sub(r"layers\.(\d)", lambda match: str(int(match[1]) + 1), name)
-        found[name] = torch.from_numpy(array.T.copy() if name.endswith("weight") else array)
-    return found
-
-
-def make_twin(agent: Any) -> Any:
-    """Torch's agent with the same weights and statistics."""
-    twin = their.Agent(Space())
-    twin.load_state_dict(torch_weights(script.named(agent)))
-    return twin
-
-
-# ------ policy ------
-def test_log_probability_entropy_and_value_are_those_of_a_normal_distribution():
-    agent, rng = make_agent(), np.random.default_rng(1)
-    twin = make_twin(agent)
-    x, action = rng.normal(size=(2, 50, 5)).astype(np.float32)
-    action = action[:, :3] * 2
-    logprob, entropy, value = agent.get_logprob_entropy_value(jnp.array(x), jnp.array(action))
-    assert logprob.shape == entropy.shape == value.shape == (50,)
-    with torch.no_grad():
-        mean = twin.actor(twin.normalize(torch.from_numpy(x)))
-        normal = Independent(Normal(mean, twin.actor_logstd.exp()), 1)
-        wanted = normal.log_prob(torch.from_numpy(action)), normal.entropy()
-        wanted += (twin.get_value(torch.from_numpy(x)),)
-    for found, right in zip((logprob, entropy, value), wanted, strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
-    greedy = agent.get_action(jnp.array(x), jax.random.key(0), True)
-    np.testing.assert_allclose(greedy, mean, rtol=1e-4, atol=1e-5)
-
-
-def test_actions_are_sampled_from_that_distribution():
+# ------ policy and equations ------
+def test_actions_are_sampled_from_a_normal_distribution():
     agent, samples = make_agent(), 40_000
     x = jnp.ones((1, 5))
     actions = agent.get_action(jnp.repeat(x, samples, 0), jax.random.key(0))
-    z = np.asarray((actions - agent.actor(agent.normalize(x))) / jnp.exp(agent.actor_logstd[...]))
+    mean = agent.actor(agent.normalize(x))
+    assert (agent.get_action(x, jax.random.key(0), True) == mean).all()
+    z = np.asarray((actions - mean) / jnp.exp(agent.actor_logstd[...]))
     assert np.abs(z.mean(0)).max() < 5 / samples**0.5
     assert np.abs(z.var(0) - 1).max() < 5 * (2 / samples) ** 0.5
     assert np.abs(np.corrcoef(z.T) - np.eye(3)).max() < 5 / samples**0.5
@@ -133,39 +91,25 @@ def test_initial_policy():
 @pytest.mark.parametrize("max_grad_norm", [0.1, 1e6])
 def test_loss_and_clipped_gradient_equal_torchs(max_grad_norm: float):
     """Through the normalized observations, whose statistics have no gradient."""
-    args = script.Args(max_grad_norm=max_grad_norm, ent_coef=0.01)
-    agent, rng, rows = make_agent(), np.random.default_rng(0), 32
-    twin = make_twin(agent)
-    names = ("logprobs", "values", "advantages", "returns")
-    batch = {name: rng.normal(size=rows).astype(np.float32) for name in names}
-    batch |= {"obs": 3 * rng.normal(size=(rows, 5)).astype(np.float32)}
-    batch |= {"actions": rng.normal(size=(rows, 3)).astype(np.float32)}
-    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-    with torch.no_grad():
-        old = twin.get_logprob_entropy_value(tensors["obs"], tensors["actions"])[0].numpy()
-    batch["logprobs"] = old + 0.3 * batch["logprobs"]
-    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-    their_args = their.Args(max_grad_norm=max_grad_norm, ent_coef=0.01)
-    stats = their.compute_gradient(twin, tensors, torch.arange(rows), their_args)
-    arrays = jax.tree.map(jnp.asarray, batch)
-    compute_gradient = jax.jit(partial(script.compute_gradient, args=args))
-    gradient, found = compute_gradient(agent, arrays, jnp.arange(rows))
-    for name, value in stats.items():
-        assert found[name] == pytest.approx(value.item(), rel=1e-3, abs=1e-4), name
-    named = torch_weights(script.named(gradient))
-    assert not named["obs_stats"].any() and not named["return_stats"].any()
-    for name, parameter in twin.named_parameters():
-        largest = parameter.grad.abs().max().item()
-        torch.testing.assert_close(named[name], parameter.grad, rtol=1e-3, atol=1e-3 * largest)
-
-
-def test_advantages_equal_torchs():
+    agent, twin = make_agent(), their.Agent(Space())
     rng = np.random.default_rng(0)
-    numbers = (*rng.normal(size=(3, 40, 3)).astype(np.float32), *(rng.random((2, 40, 3)) < 0.1))
-    args = script.Args(gamma=0.9, gae_lambda=0.8)
-    found = script.compute_gae(*map(jnp.asarray, numbers), args)
-    for ours, wanted in zip(found, their.compute_gae(*numbers, args), strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
+    batch = jax_equations.random_minibatch(32)
+    batch["obs"] = 3 * rng.normal(size=(32, 5)).astype(np.float32)
+    batch["actions"] = rng.normal(size=(32, 3)).astype(np.float32)
+    logprobs = agent.get_logprob_entropy_value(batch["obs"], batch["actions"])[0]
+    batch["logprobs"] += np.asarray(logprobs)
+    flags = {"max_grad_norm": max_grad_norm, "ent_coef": 0.01}
+    jax_equations.assert_gradient_is_torchs(
+        script, their, agent, twin, batch, first_layer=1, **flags
+    )
+
+
+def test_advantages_are_those_of_the_definition():
+    jax_equations.assert_gae_is_the_definition(script)
+
+
+def test_update_visits_every_row_and_stops_at_the_target_kl(monkeypatch: pytest.MonkeyPatch):
+    jax_equations.assert_update_is_ppos(script, monkeypatch)
 
 
 # ------ statistics ------
@@ -173,15 +117,12 @@ def two_pass(x: np.ndarray) -> np.ndarray:
     return np.stack([np.full(x.shape[1], len(x)), x.mean(0), x.std(0)])
 
 
-@pytest.mark.parametrize("sizes", [[100], [3, 7, 50, 40]], ids=str)
-def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
+def test_merge_stats_equals_a_two_pass_computation():
     rng = np.random.default_rng(0)
     x = rng.normal([1, -300, 0.01], [2, 40, 0.001], (100, 3)).astype(np.float32)
-    stats, start = jnp.array([[0.0], [0.0], [1.0]]).repeat(3, 1), 0
-    for size in sizes:
-        rows = slice(start, start + size)
-        stats = script.merge_stats(stats, jnp.array(x[rows]))
-        start += size
+    stats = jnp.array([[0.0], [0.0], [1.0]]).repeat(3, 1)
+    for rows in np.split(x, [3, 10, 60]):
+        stats = script.merge_stats(stats, jnp.array(rows))
     np.testing.assert_allclose(stats, two_pass(x.astype(np.float64)), rtol=2e-4)
 
 
@@ -224,11 +165,6 @@ def in_step(_key: Any, shape: tuple[int], low: int, high: int) -> Any:
     return jnp.full(shape, high - 1)
 
 
-def reset_all(envs: Any, key: Any, number: int) -> tuple[Any, Any]:
-    """States of many robots, and their observations."""
-    return jax.vmap(envs.reset)(jax.random.split(key, number))
-
-
 @pytest.fixture(scope="module")
 def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
     """A run: of each iteration the rows, what compute_gae got, the batch and the statistics."""
@@ -249,7 +185,10 @@ def iterations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[s
         return compute_gae(*arguments)
 
     def spy_update(train_state: Any, batch: Any, *arguments: Any) -> Any:
-        seen[-1]["batch"] = copied(batch)
+        seen[-1] |= {"batch": copied(batch), "learning_rate": arguments[1]}
+        rows = batch["obs"], batch["actions"]
+        logprobs, _, values = train_state["agent"].get_logprob_entropy_value(*rows)
+        seen[-1]["at_first"] = copied((logprobs, values))
         train_state, stats = update_ppo(train_state, batch, *arguments)
         seen[-1]["agent"] = copied(script.named(train_state["agent"]))
         return train_state, stats
@@ -272,6 +211,13 @@ def joined(iterations: list[dict[str, Any]], part: str, name: str) -> np.ndarray
 
 def saved_stats(folder: Path, name: str) -> np.ndarray:
     return state_of(folder)["train_state"]["agent"][f"{name}.value"]
+
+
+def trained_agent(run: Run) -> Any:
+    """The agent of a run's last checkpoint."""
+    envs = script.make_envs(run.args, run.folder)
+    agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
+    return script.with_arrays(agent, state_of(run.folder)["train_state"]["agent"])
 
 
 def is_done(iterations: list[dict[str, Any]]) -> np.ndarray:
@@ -318,36 +264,31 @@ def test_observations_are_normalized_and_clipped(iterations: list[dict[str, Any]
         before = np.concatenate([before, obs])
 
 
-def test_the_first_ratio_is_1(tmp_path: Path):
-    run = train(script, tmp_path, **(DRILL | {"num_minibatches": 1, "update_epochs": 1}))
-    for name in ("losses/approx_kl", "losses/old_approx_kl", "losses/clipfrac"):
-        np.testing.assert_allclose([x for _, x in run.scalars()[name]], 0, atol=1e-5)
+def test_the_first_ratio_is_1(iterations: list[dict[str, Any]]):
+    for seen in iterations:
+        logprobs, values = seen["at_first"]
+        np.testing.assert_allclose(seen["batch"]["logprobs"], logprobs, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(seen["batch"]["values"], values, rtol=1e-4, atol=1e-4)
 
 
-def test_episodes_and_statistics_are_logged(iterations: list[dict[str, Any]]):
-    assert {"charts/episodic_return", "losses/grad_norm"} <= iterations[0]["run"].scalars().keys()
+def test_the_learning_rate_is_annealed(iterations: list[dict[str, Any]]):
+    wanted = 3e-4 * np.array([6, 5, 4, 3, 2, 1]) / 6
+    np.testing.assert_allclose([seen["learning_rate"] for seen in iterations], wanted, rtol=1e-6)
+    logged = iterations[0]["run"].scalars()["charts/learning_rate"]
+    np.testing.assert_allclose([x for _, x in logged], wanted, rtol=1e-6)
 
 
 def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[dict[str, Any]]):
     """Brute force over the definition, from scaled rewards and the critic's values."""
     args = iterations[0]["run"].args
-    rows = {n: joined(iterations, "rows", n) for n in ("terminated", "truncated")}
-    assert (rows["truncated"] & ~rows["terminated"]).sum() > 5
+    truncated = joined(iterations, "rows", "truncated")
+    assert (truncated & ~joined(iterations, "rows", "terminated")).sum() > 5
     for seen in iterations:
-        rewards, values, next_values, terminated, truncated = seen["gae"]
-        batch = seen["batch"]
+        _, _, next_values, terminated, truncated = seen["gae"]
         np.testing.assert_array_equal(terminated, seen["rows"]["terminated"])
         np.testing.assert_array_equal(truncated, seen["rows"]["truncated"])
-        for env in range(ENVS):
-            for first in range(STEPS):
-                total, weight = 0.0, 1.0
-                for t in range(first, STEPS):
-                    last = 0.0 if terminated[t, env] else next_values[t, env]
-                    total += weight * (rewards[t, env] + args.gamma * last - values[t, env])
-                    if terminated[t, env] or truncated[t, env]:
-                        break
-                    weight *= args.gamma * args.gae_lambda
-                assert abs(batch["advantages"][first, env] - total) < 1e-3
+        wanted = jax_equations.advantages_by_definition(*seen["gae"], args)
+        np.testing.assert_allclose(seen["batch"]["advantages"], wanted, rtol=1e-3, atol=1e-3)
         # The value after a step is that of what the step led to, before any reset.
         np.testing.assert_allclose(next_values, seen["final_values"], rtol=1e-3, atol=1e-3)
 
@@ -391,9 +332,6 @@ def test_episodes_end_and_begin_as_they_should(iterations: list[dict[str, Any]])
     assert (np.abs(rows["actions"]) > 1).mean() > 0.2
 
 
-ENDS = ("truncated", "over")
-
-
 def test_first_episodes_end_out_of_step_and_are_not_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -409,7 +347,8 @@ def test_first_episodes_end_out_of_step_and_are_not_reported(
     train(script, tmp_path, **DRILL | {"env_id": "robots:Metronome", "update_epochs": 1})
     first = seen[0][0]
     assert set(first.tolist()) == set(range(1, 17))
-    truncated, reported = (np.concatenate([x[name] for _, x in seen]) for name in ENDS)
+    truncated = np.concatenate([rows["truncated"] for _, rows in seen])
+    reported = np.concatenate([rows["over"] for _, rows in seen])
     for robot in range(ENVS):
         ends = 1 + np.flatnonzero(truncated[:, robot])
         assert ends[:2].tolist() == [first[robot], first[robot] + 16]
@@ -478,16 +417,15 @@ def test_robots_are_simulated_in_full_precision(tmp_path: Path):
 def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
     iterations: list[dict[str, Any]], tmp_path: Path
 ):
-    args = replace(iterations[0]["run"].args, eval_episodes=7)
-    envs = script.make_envs(args, tmp_path)
-    agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
-    agent = script.with_arrays(agent, state_of(iterations[0]["run"].folder)["train_state"]["agent"])
+    run = iterations[0]["run"]
+    args = replace(run.args, eval_episodes=7)
+    envs, agent = script.make_envs(args, tmp_path), trained_agent(run)
     before = jax.tree.map(np.array, script.named(agent))
     returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
     for name, array in script.named(agent).items():
         np.testing.assert_array_equal(array, before[name])
     reset_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
-    state, obs = reset_all(envs, reset_key, 7)
+    state, obs = jax.vmap(envs.reset)(jax.random.split(reset_key, 7))
     wanted, step = [None] * 7, jax.jit(jax.vmap(envs.step))
     for key in jax.random.split(act_key, LIMIT):
         state, obs, rows = step(state, agent.get_action(obs, key))
@@ -520,29 +458,20 @@ class Renderer:
         return np.zeros((32, 32, 3), np.uint8)
 
 
-def test_films_show_about_30_pictures_for_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Every other pose, at 50 of them in a second."""
-    monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
-    Renderer.drawn = []
-    envs = script.make_envs(script.Args(**DRILL), tmp_path)
-    still = np.zeros((0, 3)), np.zeros((0, 4))
-    envs.film(5, [(np.array([float(x)]), *still) for x in range(9)])
-    assert [path.name for path in tmp_path.glob("*.mp4")] == ["rl-video-episode-5.mp4"]
-    assert Renderer.drawn == [0, 2, 4, 6, 8]
-
-
 def test_every_nth_episode_of_an_evaluation_is_filmed(
     iterations: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    """With about 30 pictures for a second: every other pose, at 50 of them in a second."""
     monkeypatch.setattr(script.mujoco, "Renderer", Renderer)
     Renderer.drawn = []
     flags = {"eval_episodes": 5, "capture_video": True, "video_every": 2}
-    args = replace(iterations[0]["run"].args, **flags)
-    agent = jax.jit(lambda: script.Agent(script.make_envs(args, tmp_path), nnx.Rngs(0)))()
-    script.evaluate(agent, args, tmp_path)
-    assert len(list(tmp_path.glob("*.mp4"))) == 3
+    run = iterations[0]["run"]
+    script.evaluate(trained_agent(run), replace(run.args, **flags), tmp_path)
+    films = sorted(path.name for path in tmp_path.glob("*.mp4"))
+    assert films == [f"rl-video-episode-{number}.mp4" for number in (0, 2, 4)]
     starts = [i for i, t in enumerate(Renderer.drawn) if t == 1]  # after the first step
     assert starts[0] == 0 and len(starts) == 3
+    assert set(Renderer.drawn) > {1, 3} and set(Renderer.drawn) <= {1, 3, 5}
 
 
 # ------ runs ------
@@ -567,30 +496,18 @@ def test_no_random_key_is_used_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_resumed_equals_uninterrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(jax.random, "randint", in_step)
-    flags = DRILL | {"env_id": "robots:Metronome", "anneal_lr": False}
-    flags |= {"total_timesteps": STEPS * ENVS * 4}
+    flags = DRILL | {"env_id": "robots:Metronome", "total_timesteps": STEPS * ENVS * 4}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for folder in (whole, parts):
-        folder.mkdir()
-    uninterrupted = train(script, whole, **flags)
-    train(script, parts, **(flags | {"total_timesteps": STEPS * ENVS * 2}))
-    checkpoint = script.load_checkpoint(parts / "checkpoint.pt")
-    assert script.train(uninterrupted.args, parts, checkpoint) == 0
-    assert saved_stats(whole, "obs_stats")[0, 0] == 4 * STEPS * ENVS
-    for part in ("agent", "opt_state"):
-        one, two = (state_of(folder)["train_state"][part] for folder in (whole, parts))
-        assert one.keys() == two.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+    whole.mkdir()
+    run = train(script, whole, **flags)
+    jax_command_line.assert_resumed_equals(script, run, parts, STEPS * ENVS * 2)
 
 
 @pytest.mark.slow("learning")
 def test_probe_mean_moves_to_the_target(tmp_path: Path):
     flags = {"num_envs": 16, "num_steps": 64, "total_timesteps": 1024 * 30, "num_minibatches": 4}
     run = train(script, tmp_path, env_id="robots:Target", learning_rate=3e-3, **flags)
-    envs = script.make_envs(run.args, tmp_path)
-    agent = jax.jit(lambda: script.Agent(envs, nnx.Rngs(0)))()
-    agent = script.with_arrays(agent, state_of(tmp_path)["train_state"]["agent"])
+    agent = trained_agent(run)
     x = jnp.array([[-1.0], [1.0]])
     actions = agent.get_action(x, jax.random.key(0), True)
     np.testing.assert_allclose(actions, [[-0.5, -0.5], [0.5, 0.5]], atol=0.15)
@@ -615,56 +532,30 @@ SHORT += ("--update-epochs", 1)
 @pytest.mark.slow("JAX's command line")
 def test_command_line(tmp_path: Path):
     """A run that Ctrl-C stops, is resumed and then played."""
-    folder = assert_stopped_and_resumed(
+    folder = jax_command_line.assert_stopped_and_resumed(
         *(*SHORT, "--total-timesteps", 100_000_000),
         cwd=tmp_path,
-        script=FILE,
+        script=command_line.PPO / script.SCRIPT.name,
         multiple=16,
         more=("--eval-episodes", 2),
     )
-    assert "episode   2: return" in played(folder, "--episodes", 2, cwd=tmp_path)
+    printed = jax_command_line.played(folder, "--episodes", 2, cwd=tmp_path)
+    assert "episode   2: return" in printed
 
 
-# ------ flags and bad input ------
-def refusal(capsys: pytest.CaptureFixture[str], **flags: Any) -> str:
-    """The line in which check() refuses flags."""
-    with pytest.raises(SystemExit) as refused:
-        script.check(script.Args(**flags))
-    assert refused.value.code == 2
-    stderr = capsys.readouterr().err
-    lines = [line for line in stderr.splitlines() if line.startswith(FILE.name)]
-    assert len(lines) == 1 and "Traceback" not in stderr
-    return lines[0]
-
-
+# ------ bad input ------
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("env_id", "message"),
     [
-        ({"env_id": "CartpoleBalence"}, "has no CartpoleBalence; it has .*CartpoleBalance, "),
-        ({"env_id": "HalfCheetah-v5"}, "has no HalfCheetah-v5; it has "),
-        ({"env_id": "robots:Dril"}, "has no Dril; it has .*Drill"),
-        ({"env_id": "nowhere:Drill"}, "--env-id nowhere:Drill: No module named 'nowhere'"),
-        ({"num_minibatches": 3}, "--num-minibatches must divide"),
-        ({"device": "toaster"}, "--device toaster: .*toaster"),
-        ({"num_envs": -1}, "--num-envs must be from 1"),
-        ({"total_timesteps": 100}, "--total-timesteps must be at least one batch, 2048"),
+        ("CartpoleBalence", "has no CartpoleBalence; it has .*CartpoleBalance, "),
+        ("robots:Dril", "has no Dril; it has .*Drill"),
+        ("nowhere:Drill", "--env-id nowhere:Drill: No module named 'nowhere'"),
     ],
-    ids=lambda x: "" if isinstance(x, str) else str(x),
 )
-def test_bad_input_is_refused_in_one_line(
-    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_task_is_refused_in_one_line(
+    env_id: str, message: str, capsys: pytest.CaptureFixture[str]
 ):
-    line = refusal(capsys, **{"env_id": "robots:Drill", **flags})
-    assert re.search(message, line), line
-
-
-def test_a_mistake_in_ones_own_task_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch):
-    def mistaken(*arguments: Any, **options: Any) -> None:
-        raise FileNotFoundError("my_robot.xml")
-
-    monkeypatch.setattr(robots.Drill, "__init__", mistaken)
-    with pytest.raises(FileNotFoundError, match="my_robot"):
-        script.check(script.Args(env_id="robots:Drill"))
+    jax_command_line.assert_refused(script, capsys, message, env_id=env_id)
 
 
 def test_films_need_something_to_draw_on(
@@ -674,4 +565,5 @@ def test_films_need_something_to_draw_on(
         raise script.mujoco.FatalError("an OpenGL platform library has not been loaded")
 
     monkeypatch.setattr(script.mujoco, "Renderer", without_screen)
-    assert "put MUJOCO_GL=egl before" in refusal(capsys, env_id="robots:Drill", capture_video=True)
+    flags = {"env_id": "robots:Drill", "capture_video": True}
+    jax_command_line.assert_refused(script, capsys, "put MUJOCO_GL=egl before", **flags)

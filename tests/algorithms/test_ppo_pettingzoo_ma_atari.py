@@ -1,7 +1,6 @@
 """ppo_pettingzoo_ma_atari.py: frames beside SuperSuit's, rows of players, statistics of each."""
 
 import multiprocessing
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +10,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line, newcomer
-from helpers.in_process import (
-    load_program,
-    load_script,
-    record_ratios,
-    train,
-)
+from helpers.checks import assert_first_ratio_is_1, input_of
+from helpers.in_process import load_program, load_script, train
 from helpers.newcomer import needs_uv
 
 pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
@@ -112,14 +107,19 @@ def test_gray_frames_of_the_games_that_came_with_ale_py_are_asked_for(tmp_path: 
 
 
 # ------ rows of players ------
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+# Worker processes that are not forked do not know this process's modules.
+FORKED = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="needs fork")
+sync_and_async = pytest.mark.parametrize(
+    "asynchronous", [False, pytest.param(True, marks=FORKED)], ids=["sync", "async"]
+)
+
+
+@sync_and_async
 def test_players_stay_aligned_under_resets(asynchronous: bool, toy: type[Toy], tmp_path: Path):
     """Told from the toy game's rules: whose game a row shows, whose points it is paid, and when.
 
     The points of a game's last step are paid by their sign, though the game has been reset.
     """
-    if asynchronous and multiprocessing.get_start_method() != "fork":
-        pytest.skip("worker processes do not know this process's modules")
     toy.players = 3
     envs = make(tmp_path, num_envs=9, async_envs=asynchronous)
     rows, _ = envs.reset(seed=0)
@@ -183,11 +183,9 @@ def test_player_who_is_out_stays_out(toy: type[Toy], tmp_path: Path):
     np.testing.assert_array_equal(final_info["episode"]["l"], [7, 2])
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@sync_and_async
 def test_time_limit_is_not_an_end(asynchronous: bool, toy: type[Toy], tmp_path: Path):
     """But for players who are out, one of them since this very step. What they saw last stays."""
-    if asynchronous and multiprocessing.get_start_method() != "fork":
-        pytest.skip("worker processes do not know this process's modules")
     toy.players, toy.outs, toy.limit = 3, {1: 12, 2: 5}, 12
     envs = make(tmp_path, num_envs=3, async_envs=asynchronous)
     envs.reset(seed=0)
@@ -201,15 +199,6 @@ def test_time_limit_is_not_an_end(asynchronous: bool, toy: type[Toy], tmp_path: 
         assert (rows[:, 3, -1, 0] == t).all()
         np.testing.assert_array_equal(rows[:, 4:, 50, 50], np.eye(3))
     envs.close()
-
-
-def test_second_reset_begins_anew(tmp_path: Path):
-    envs = make(tmp_path, num_envs=2)
-    for _ in range(2):
-        envs.reset(seed=0)
-        results = [envs.step(np.array([1, 1])) for _ in range(3)]
-        assert envs.length.tolist() == [[3, 3]] and envs.points.tolist() == [[12, 24]]
-        assert all(result[1].tolist() == [1, 1] for result in results)
 
 
 # ------ training ------
@@ -263,7 +252,6 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
     toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     toy.outs = {1: 5}
-    ratios = record_ratios(script, monkeypatch)
     learned: list[torch.Tensor] = []
     compute_gradient = script.compute_gradient
 
@@ -272,9 +260,8 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
         return compute_gradient(agent, batch, mb_inds, args)
 
     monkeypatch.setattr(script, "compute_gradient", recording)
-    train(script, tmp_path, env_id="toy_v0", **SHORT, learning_rate=0.01)
-    for first in ratios[::16]:
-        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
+    flags = SHORT | {"env_id": "toy_v0", "learning_rate": 0.01}
+    assert_first_ratio_is_1(script, monkeypatch, tmp_path, **flags)
     playing = np.ones((64, 2, 2), bool)
     for game in range(2):
         begin, played = 0, 0
@@ -319,23 +306,6 @@ def test_truncated_games_are_worth_what_their_last_frames_are(
     assert (abs(next_values[1:-1:2] - values[2::2]) > 1e-4).all()
 
 
-def test_only_wanted_checkpoints_are_kept(tmp_path: Path):
-    flags = SHORT | {"env_id": "toy_v0", "checkpoint_every": 1}
-    folders = [tmp_path / "kept", tmp_path / "not"]
-    run = train(script, folders[0], **flags, keep_checkpoints=True)
-    files = [folders[0] / f"checkpoint-{step}.pt" for step in (0, 128, 256)]
-    assert sorted(folders[0].glob("checkpoint-*")) == sorted(files)
-    assert not list(folders[0].glob("*.tmp"))
-    states = [script.load_checkpoint(file) for file in files]
-    assert [state["global_step"] for state in states] == [0, 128, 256]
-    last = run.state["agent"]
-    assert all((states[2]["agent"][name] == last[name]).all() for name in last)
-    assert any((states[1]["agent"][name] != last[name]).any() for name in last)
-    assert files[0].stat().st_size < (folders[0] / "checkpoint.pt").stat().st_size / 2
-    train(script, folders[1], **flags)
-    assert not list(folders[1].glob("checkpoint-*"))
-
-
 # ------ agent ------
 def make_agent(players: int) -> Any:
     torch.manual_seed(0)
@@ -345,11 +315,11 @@ def make_agent(players: int) -> Any:
 
 @pytest.mark.parametrize("players", [2, 4])
 def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
-    agent, seen = make_agent(players), []
+    agent = make_agent(players)
+    seen = input_of(agent.network)
     assert tuple(agent.network[0].weight.shape) == (32, 4 + players, 8, 8)
     shapes = [tuple(p.shape) for p in agent.parameters() if p.dim() > 1][1:]
     assert shapes == [(64, 32, 4, 4), (64, 64, 3, 3), (512, 3136), (1, 512), (6, 512)]
-    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     obs = torch.zeros(players, 4 + players, 84, 84, dtype=torch.uint8)
     obs[:, :4] = torch.tensor([0, 51, 204, 255], dtype=torch.uint8).view(4, 1, 1)
     obs[range(players), range(4, 4 + players)] = 1
@@ -360,26 +330,6 @@ def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
 
 
 # ------ command line ------
-@pytest.mark.slow("command line")
-def test_run_is_resumed_and_played(tmp_path: Path):
-    flags = ["--env-id", "space_invaders_v2", "--num-envs", 4, "--num-steps", 16]
-    flags += ["--torch-threads", 1, "--eval-episodes", 0, "--keep-checkpoints"]
-    folder = command_line.assert_resumed_and_played(*flags, cwd=tmp_path, script=FILE)
-    played = command_line.run_command(
-        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
-    ).stdout
-    names = ["return-player0", "length-player0", "return-player1", "length-player1"]
-    first, second, *summary = played.splitlines()
-    numbers = ", ".join(rf"{name} \d+" for name in names)
-    assert re.fullmatch(f"episode   1: {numbers}", first)
-    assert re.fullmatch(f"episode   2: {numbers}", second)
-    for line, name in zip(summary, names, strict=True):
-        assert re.search(rf": {name} [\d.]+ ± [\d.]+ over 2 episodes$", line)
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 1  # of the game, not of each player
-    kept = sorted(int(file.stem[11:]) for file in folder.glob("checkpoint-*.pt"))
-    assert kept == [0, 64, 128]
-
-
 @needs_uv
 @pytest.mark.slow("uv installs packages")
 def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
@@ -393,18 +343,3 @@ def test_uv_run_installs_trains_and_lets_checkpoints_play(tmp_path: Path):
     folder = command_line.the_folder(tmp_path / "runs")
     assert "1 of 1: " in uv_run("league.py", folder, "--max-steps", 50)
     assert (folder / "league.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--env-id BreakoutNoFrameskip-v4", "PettingZoo has no BreakoutNoFrameskip-v4; it has"),
-        ("--env-id pong_v9", "PettingZoo has no pong_v9; it has .*pong_v3"),
-        ("--num-envs 3", "--num-envs must be a multiple of the game's 2 players"),
-        ("--env-id quadrapong_v4 --num-envs 6", "must be a multiple of the game's 4 players"),
-        ("--num-minibatches 3", "--num-minibatches must divide"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(arguments: str, message: str, tmp_path: Path):
-    cwd = tmp_path / "cwd"
-    command_line.assert_refused(*arguments.split(), message=message, cwd=cwd, script=FILE)

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -18,8 +17,14 @@ import procgen
 import pytest
 import torch
 from helpers import command_line, newcomer
-from helpers.in_process import load_script, record_batches, record_ratios, train
-from helpers.metadata import PYPROJECT, header
+from helpers.checks import (
+    assert_bf16_rounds,
+    assert_first_ratio_is_1,
+    assert_orthogonal,
+    input_of,
+    new_agent,
+)
+from helpers.in_process import load_script, record_batches, train
 from helpers.strides import eager_and_compiled, watch_strides
 from moviepy import VideoFileClip
 from torch import Tensor, nn
@@ -32,8 +37,8 @@ SHORT |= {"total_timesteps": 48 * 6, "seed": 11, "torch_threads": 1, "cuda": Fal
 
 
 def make_agent() -> Any:
-    torch.manual_seed(0)
-    return script.Agent(SimpleNamespace(single_action_space=gym.spaces.Discrete(15)))
+    images = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    return new_agent(script, images, gym.spaces.Discrete(15))
 
 
 def pictures(count: int) -> Tensor:
@@ -53,12 +58,6 @@ def test_impala_cnn():
     blocks += [(32, 8, 8)]
     assert sizes == [s for i in range(3) for s in (first[i], *[blocks[i]] * 4)]
     assert features.shape == (3, 256)
-    # A convolution has 9 weights for each pair of channels, and a bias for each of its own.
-    sequences = (9 * 3 * 16 + 16) + 4 * (9 * 16 * 16 + 16)
-    sequences += (9 * 16 * 32 + 32) + 4 * (9 * 32 * 32 + 32) + 5 * (9 * 32 * 32 + 32)
-    assert sequences == 97_600
-    assert sum(p.numel() for p in agent.network.parameters()) == 97_600 + 2048 * 256 + 256
-    assert sum(p.numel() for p in agent.parameters()) == 622_144 + (256 + 1) + (256 * 15 + 15)
 
     def convolve(x: Tensor) -> Tensor:
         return functional.conv2d(x, next(weights), next(weights), padding=1)
@@ -76,15 +75,13 @@ def test_initial_weights_are_orthogonal():
     """And the two layers of a block scale by 1/sqrt(6) together: there are six blocks."""
     agent, block = make_agent(), [6**-0.25] * 4
     stds = [1.0, *block, 1.0, *block, 1.0, *block, 2**0.5, 1.0, 0.01]
-    for weight, std in zip([p for p in agent.parameters() if p.dim() > 1], stds, strict=True):
-        rows = weight.detach().flatten(1)
-        torch.testing.assert_close(rows @ rows.T / std**2, torch.eye(len(rows)), rtol=0, atol=1e-4)
+    assert_orthogonal([p for p in agent.parameters() if p.dim() > 1], stds)
     assert not any(p.any() for p in agent.parameters() if p.dim() == 1)
 
 
 def test_images_are_scaled_to_1_and_lie_as_convolutions_want_them():
-    agent, seen = make_agent(), []
-    agent.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    agent = make_agent()
+    seen = input_of(agent.network)
     image = torch.zeros(2, 64, 64, 3, dtype=torch.uint8)
     image[1, 10, 20] = torch.tensor([51, 102, 255])
     agent.features(image)
@@ -94,13 +91,7 @@ def test_images_are_scaled_to_1_and_lie_as_convolutions_want_them():
 
 
 def test_bf16_rounds_the_convolutions():
-    agent, images = make_agent(), pictures(8)
-    exact = agent.features(images)
-    agent.bf16 = True
-    rounded = agent.features(images)
-    assert rounded.dtype == exact.dtype == torch.float32
-    error = (rounded - exact).norm() / exact.norm()
-    assert 1e-4 < error < 3e-2  # 8 binary digits
+    assert_bf16_rounds(make_agent(), pictures(8))
 
 
 # ------ training ------
@@ -180,11 +171,7 @@ def test_ends_cut_episodes(rollouts: list, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    ratios = record_ratios(script, monkeypatch)
-    train(script, tmp_path, **SHORT, learning_rate=0.003)
-    for first, last in zip(ratios[::3], ratios[2::3], strict=True):
-        torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
-        assert (last - 1).abs().max() > 1e-3
+    assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.003)
 
 
 # ------ Procgen as a vector ------
@@ -266,12 +253,8 @@ def test_evaluation_is_on_all_levels_and_on_those_of_the_training(
     ((_, gap),) = scalars["eval/generalization_gap"]
     assert gap == pytest.approx(seen - unseen, rel=1e-4)
     shown = capsys.readouterr().out
-    means = {"return": unseen, "return-train-levels": seen, "generalization_gap": gap}
-    for name, mean in means.items():
-        found = re.search(rf"^evaluation: \S*{name} (\S+) ± (\S+) over 12 ep", shown, re.MULTILINE)
-        assert found
-        assert float(found[1]) == pytest.approx(mean, abs=0.06)
-        assert float(found[2]) > 0
+    for name in ("return", "return-train-levels", "generalization_gap"):
+        assert re.search(rf"^evaluation: \S*{name} \S+ ± \S+ over 12 ep", shown, re.MULTILINE)
 
 
 def test_films_show_whole_episodes(tmp_path: Path):
@@ -284,70 +267,8 @@ def test_films_show_whole_episodes(tmp_path: Path):
     assert VideoFileClip(tmp_path / "rl-video-episode-0.mp4").size == [256, 256]
 
 
-# ------ the command line ------
-TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 1)
-
-
-@pytest.mark.slow("command line")
-def test_run_is_resumed_and_played_and_statistics_survive(tmp_path: Path):
-    folder = command_line.assert_resumed_and_played(
-        *TINY, "--num-levels", 5, cwd=tmp_path, script=FILE
-    )
-    played = command_line.run_command(
-        folder, "--episodes", 2, cwd=tmp_path, script=command_line.EVALUATE
-    ).stdout
-    episodes = re.findall(
-        r"^episode   \d: return (\d+), return-train-levels (\d+), generalization_gap (-?\d+)$",
-        played,
-        re.MULTILINE,
-    )
-    unseen, seen, gaps = np.array(episodes, int).T
-    assert len(gaps) == 2
-    np.testing.assert_array_equal(gaps, seen - unseen)
-    results = {"return": unseen, "return-train-levels": seen, "generalization_gap": gaps}
-    for name, x in results.items():
-        assert f": {name} {x.mean():.1f} ± {x.std():.1f} over 2 episodes\n" in played
-    assert len(list(folder.glob("videos/*/*.mp4"))) == 2  # of both sets of levels
-    stats = command_line.checkpoint(folder, "agent.pt")["agent"]["return_stats"]
-    assert stats[0, 0] == 128  # of the training, resumed and not
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"env_id": "starpilt"}, "starpilt.* the games are bigfish, coinrun, starpilot"),
-        ({"num_levels": -1}, "levels are numbered from 0"),
-        ({"num_levels": 2, "start_level": -1}, "levels are numbered from 0"),
-        ({"start_level": 5}, "--start-level needs --num-levels"),
-        ({"num_levels": 10, "start_level": 2**31 - 10}, "levels are numbered from 0"),
-        ({"env_threads": 0}, "--env-threads starts at 1"),
-        ({"num_minibatches": 7}, "--num-minibatches must divide"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(
-    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-):
-    with pytest.raises(SystemExit) as stopped:
-        script.check(script.Args(**flags, cuda=False))
-    shown = capsys.readouterr()
-    assert stopped.value.code == 2 and shown.out == "" and shown.err.count("\n") == 1
-    assert re.search(message, shown.err), shown.err
-
-
-def test_nothing_is_created_for_bad_input(tmp_path: Path):
-    message = "levels are numbered from 0"
-    args = ("--num-levels", 2**31)
-    command_line.assert_refused(*args, message=message, cwd=tmp_path / "cwd", script=FILE)
-
-
 # ------ the real one ------
-def test_headers_and_pyproject_tell_uv_the_same():
-    """Procgen asks for Gym and an old numpy; the metadata that leave them out stand twice."""
-    told = header("ppo/ppo_procgen.py")["tool"]["uv"]["dependency-metadata"]
-    assert len(told) == 2
-    assert all(entry in PYPROJECT["tool"]["uv"]["dependency-metadata"] for entry in told)
-
-
+TINY = ("--num-envs", 2, "--num-steps", 16, "--torch-threads", 1, "--eval-episodes", 1)
 needs_procgen = pytest.mark.skipif(
     not shutil.which("uv") or sys.platform != "linux", reason="Procgen needs uv and Linux"
 )

@@ -14,7 +14,7 @@ from scores import SOLVED, presets_of
 from sync import Collection
 
 # These have tests of their own.
-OTHERS = {"ablation.sh", "dm_control.sh", "gpu.sh", "presets.sh", "tune.sh"}
+OTHERS = {"ablation.sh", "dm_control.sh", "presets.sh", "tune.sh"}
 SCRIPTS = sorted({path.name for path in BENCHMARK.glob("*.sh")} - OTHERS)
 # Notes its arguments, one a line, instead of running them.
 NOTE = """#!/bin/sh

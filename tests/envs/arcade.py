@@ -68,15 +68,7 @@ class Recall(Arcade):
         return float(self.t == self.length and action == 2 + self.bright)
 
 
-class Paying(Arcade):
-    """Pays 5 for action 1 and takes 10 for action 2."""
-
-    def reward(self, action: int) -> float:
-        return {1: 5.0, 2: -10.0}.get(action, 0.0)
-
-
 # A time limit cuts episodes off when they are half as bright as they could be.
 gym.register("Cut-v0", Arcade, max_episode_steps=60, disable_env_checker=True)
-gym.register("Paying-v0", Paying, disable_env_checker=True)
 gym.register("Short-v0", Short, disable_env_checker=True)
 gym.register("Recall-v0", Recall, disable_env_checker=True)

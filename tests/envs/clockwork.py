@@ -32,13 +32,6 @@ class Clockwork(gym.Env):
         return self.state.copy(), reward, self.steps == self.length, False, {}
 
 
-class Plain(Clockwork):
-    """Knows nothing of films."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-
 class NanReward(Clockwork):
     """The tenth episode of each copy pays NaN."""
 
@@ -109,7 +102,6 @@ class Broken(Clockwork):
 
 ENVS = (
     Clockwork,
-    Plain,
     NanReward,
     NanObservation,
     DictObservation,

@@ -48,8 +48,8 @@ class Corridor(environment.Environment):
         return spaces.Box(-3, 5, (2,))
 
 
-class TimeLimit(Corridor):
-    """An endless stream of ones that a time limit cuts off every third step; shows always 0."""
+class Stream(Corridor):
+    """Action 1 earns 1, action 0 costs 1; cut off every third step, never over; shows always 0."""
 
     @property
     def default_params(self) -> Params:
@@ -57,18 +57,11 @@ class TimeLimit(Corridor):
 
     def step_env(self, key: Any, state: State, action: Any, params: Params) -> tuple:
         state = State(time=state.time + 1, x=state.x)
-        return self.get_obs(state), state, jnp.array(1.0), jnp.array(False), {}
+        return self.get_obs(state), state, 2.0 * action - 1.0, jnp.array(False), {}
 
     def get_obs(self, state: State, params: Any = None, key: Any = None) -> Any:
         return jnp.zeros(2)
 
 
-class Action(Corridor):
-    """Episodes of one step: action 1 earns 1, action 0 costs 1."""
-
-    def step_env(self, key: Any, state: State, action: Any, params: Params) -> tuple:
-        return self.get_obs(state), state, 2.0 * action - 1.0, jnp.array(True), {}
-
-
-for env in (Corridor, TimeLimit, Action):
+for env in (Corridor, Stream):
     gymnax.register(f"{env.__name__}-test", env)

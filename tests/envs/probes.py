@@ -19,7 +19,7 @@ PROBES: dict[str, tuple[int, bool, int, Any]] = {
 
 
 class Probe(gym.Env):
-    def __init__(self, kind: str, render_mode: str | None = None):
+    def __init__(self, kind: str):
         self.kind = kind
         actions, self.random, self.length, self.reward = PROBES[kind]
         self.observation_space = gym.spaces.Box(-1, 1, (1,))
@@ -70,7 +70,7 @@ class Counter(gym.Env):
     observation_space = gym.spaces.Box(0, 1e7, (4,))
     action_space = gym.spaces.Discrete(4)
 
-    def __init__(self, render_mode: str | None = None):
+    def __init__(self):
         self.buffer = np.zeros(4, np.float32)
 
     def observe(self) -> np.ndarray:
@@ -106,7 +106,7 @@ SPACES = {
 class Shaped(gym.Env):
     """Random observations; rewards action 1; episodes of three steps."""
 
-    def __init__(self, space: str, render_mode: str | None = None):
+    def __init__(self, space: str):
         self.observation_space = SPACES[space]
         self.action_space = gym.spaces.Discrete(3)
 

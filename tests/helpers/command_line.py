@@ -168,6 +168,16 @@ def contents(folder: Path) -> dict[Path, bytes | None]:
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
+class BoobyTrap:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.folder),)
+
+
 def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     """A checkpoint, read without executing anything inside it."""
     return torch.load(folder / name, map_location="cpu", weights_only=True)
@@ -184,8 +194,8 @@ def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None
     assert "Traceback" not in done.stderr and list(cwd.iterdir()) == []
 
 
-def assert_resumed_and_played(*args: object, cwd: Path, script: Path) -> Path:
-    """A run of 64 steps, resumed to 128, then an episode of it; returns the run folder.
+def assert_resumed_and_played(*args: object, cwd: Path, script: Path, film: bool = True) -> Path:
+    """A run of 64 steps, resumed to 128, then an episode of it, filmed; returns the run folder.
 
     The first command is run as a user runs it, in a new interpreter.
     """
@@ -194,7 +204,8 @@ def assert_resumed_and_played(*args: object, cwd: Path, script: Path) -> Path:
     done = run_command("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
     assert done.returncode == 0, done.stderr
     assert checkpoint(folder)["global_step"] == 128
-    played = run_command(folder, "--episodes", 1, "--capture-video", cwd=cwd, script=EVALUATE)
+    filming = ["--capture-video"] * film
+    played = run_command(folder, "--episodes", 1, *filming, cwd=cwd, script=EVALUATE)
     assert played.returncode == 0, played.stderr
     return folder
 

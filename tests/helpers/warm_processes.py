@@ -13,14 +13,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any
 from weakref import WeakSet
 
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
@@ -40,19 +40,21 @@ def context() -> Any:
     return found
 
 
-def run_program(
-    words: Sequence[str], cwd: Path, env: dict[str, str], stdout: Connection, stderr: Connection
-) -> None:
+def redirect_output(*files: Path) -> None:
+    """Lets this process write its standard output, and its errors, to a file each."""
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
+
+
+def run_program(words: Sequence[str], cwd: Path, env: dict[str, str], output: Path) -> None:
     """Body of a process: what `python words...` does, with its own folder, variables and output."""
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # the system's default again
     multiprocessing.process._parent_process = None  # a user's process is nobody's worker
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, connection in enumerate((stdout, stderr), start=1):
-        os.dup2(connection.fileno(), number)
-        connection.close()
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
+    redirect_output(output / "stdout", output / "stderr")
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -87,73 +89,52 @@ STARTED: "WeakSet[WarmCommand]" = WeakSet()
 def kill_what_still_runs() -> None:
     """Multiprocessing would wait for the programs that a failed test has left behind."""
     for command in list(STARTED):
-        command.kill()
+        command.send_signal(signal.SIGKILL)
 
 
 class WarmCommand:
-    """A program that runs in a warm process; to its user a `subprocess.Popen` with text pipes."""
+    """A program that runs in a warm process, with the methods of a `subprocess.Popen`."""
 
     def __init__(self, words: Sequence[str], cwd: Path, env: dict[str, str]) -> None:
-        self.args = list(words)
         if "--resume" in words:
             # TensorBoard reads a run's event files in the order of the seconds in their names.
             time.sleep(1 - time.time() % 1)
-        ends = [context().Pipe(duplex=False) for _ in range(2)]
-        writers = [writer for _, writer in ends]
-        self.process = context().Process(target=run_program, args=(self.args, cwd, env, *writers))
+        self.args = list(words)
+        self.folder = tempfile.TemporaryDirectory()
+        given = (self.args, cwd, env, Path(self.folder.name))
+        self.process = context().Process(target=run_program, args=given)
         self.process.start()
-        for writer in writers:
-            writer.close()
-        self.stdout, self.stderr = (os.fdopen(os.dup(reader.fileno())) for reader, _ in ends)
-        for reader, _ in ends:
-            reader.close()
-        self.output: dict[str, str] = {}
-        self.readers: list[threading.Thread] = []
+        self.pid = self.process.pid
         STARTED.add(self)
 
     @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-    @property
     def returncode(self) -> int | None:
+        """Exit code, minus the signal's number after a signal; None while the program runs."""
         return self.process.exitcode
 
     def poll(self) -> int | None:
-        return self.process.exitcode
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Exit code, minus the signal's number after a signal; TimeoutExpired if it still runs."""
+        """The exit code; TimeoutExpired if the program still runs."""
         self.process.join(timeout)
-        if self.process.exitcode is None:
+        if self.returncode is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
-        return self.process.exitcode
+        return self.returncode
+
+    def output(self, name: str) -> str:
+        """What is written so far to stdout or stderr."""
+        file = Path(self.folder.name, name)
+        return file.read_text() if file.exists() else ""
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """All output, once the program has ended; TimeoutExpired if it still runs."""
-        if not self.readers:
-            pipes = {"stdout": self.stdout, "stderr": self.stderr}
-            self.readers = [
-                threading.Thread(target=self._read, args=pipe, daemon=True)
-                for pipe in pipes.items()
-            ]
-            for reader in self.readers:
-                reader.start()
         self.wait(timeout)
-        for reader in self.readers:
-            reader.join()
-        return self.output["stdout"], self.output["stderr"]
-
-    def _read(self, name: str, pipe: TextIO) -> None:
-        self.output[name] = pipe.read()
+        return self.output("stdout"), self.output("stderr")
 
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        if self.returncode is None:
             os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

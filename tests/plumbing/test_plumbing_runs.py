@@ -37,14 +37,9 @@ from helpers.in_process import flags_shown, load_script, train
 # 16 environment steps in an iteration, which takes a few milliseconds.
 TINY = ("--num-envs", 2, "--num-steps", 8, "--eval-episodes", 0)
 ENDLESS = ("--total-timesteps", 100_000_000, "--runs-dir", "runs")
-SIGNALS = [
-    (signal.SIGTERM, 143, ()),
-    (signal.SIGINT, 130, ("--async-envs",)),
-    (signal.SIGTERM, 143, ("--async-envs",)),
-]
 
 
-def contents(folder: Path) -> set[str]:
+def file_names(folder: Path) -> set[str]:
     """Names of the files in a run folder, event files as `events`."""
     return {re.sub(r"events\.out\.tfevents.*", "events", file.name) for file in folder.iterdir()}
 
@@ -90,11 +85,13 @@ def interrupted(tmp_path: Path) -> Path:
 def test_folder_of_a_finished_run() -> None:
     folder = finished_run().folder
     expected = {"args.json", SCRIPT.name, "checkpoint.pt", "agent.pt", "events", ".lock"}
-    assert contents(folder) == expected
+    assert file_names(folder) == expected
     assert re.fullmatch(rf"CartPole-v1__{SCRIPT.stem}__3__\d{{8}}-\d{{6}}-\d+", folder.name)
     assert filecmp.cmp(folder / SCRIPT.name, SCRIPT, shallow=False)
     assert filecmp.cmp(folder / "agent.pt", folder / "checkpoint.pt", shallow=False)
-    assert checkpoint(folder)["global_step"] == 2048
+    saved = checkpoint(folder)
+    assert saved["global_step"] == 2048
+    assert flags_shown(folder) == {name: str(value) for name, value in saved["args"].items()}
     assert_curves_are_whole(folder)
 
 
@@ -102,20 +99,12 @@ def test_args_json_says_how_the_run_was_made() -> None:
     folder = finished_run().folder
     about = json.loads((folder / "args.json").read_text())
     assert about["script"] == SCRIPT.name
-    assert about["argv"][:6] == ["--total-timesteps", "2048", "--eval-episodes", "2", "--seed", "3"]
+    assert about["argv"][:2] == ["--total-timesteps", "2048"]
     assert about["args"] == checkpoint(folder)["args"]
     assert about["versions"]["python"] == sys.version
     assert about["versions"]["torch"] == torch.__version__.split("+")[0]
     assert about["hardware"] == f"{os.cpu_count()} CPUs, cpu"
     assert about["processes"] == 1
-
-
-def test_tensorboard_shows_the_flags(finished: Path) -> None:
-    """Those of the newest part of the run."""
-    args = checkpoint(finished)["args"]
-    assert flags_shown(finished) == {name: str(value) for name, value in args.items()}
-    resume_command(finished, "--eval-episodes", 3, cwd=finished)
-    assert flags_shown(finished)["eval_episodes"] == "3"
 
 
 def test_a_home_folder_that_the_shell_has_left_is_found(tmp_path: Path) -> None:
@@ -130,19 +119,25 @@ def test_interrupted_run_is_saved_and_not_finished() -> None:
     assert code == 130
     assert "Traceback" not in run.stderr
     assert f"--resume runs/{run.folder.name}" in run.stdout
-    assert contents(run.folder) == {"args.json", SCRIPT.name, "checkpoint.pt", "events", ".lock"}
+    assert file_names(run.folder) == {"args.json", SCRIPT.name, "checkpoint.pt", "events", ".lock"}
     assert 0 < checkpoint(run.folder)["global_step"] < 65536
     assert_curves_are_whole(run.folder)
 
 
-@pytest.mark.parametrize(("number", "code", "flags"), SIGNALS)
+@pytest.mark.parametrize(
+    ("number", "code", "flags"),
+    [
+        (signal.SIGTERM, 143, ()),
+        (signal.SIGINT, 130, ("--async-envs",)),
+        (signal.SIGTERM, 143, ("--async-envs",)),
+    ],
+)
 def test_signal_to_the_process_group_saves_and_leaves_no_process(
     number: signal.Signals, code: int, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     """As a terminal sends Ctrl-C, and a batch system SIGTERM: to every process of the run."""
     process = start_command(*ENDLESS, "--checkpoint-every", 0, *flags, cwd=tmp_path)
     folder = wait_for_training(tmp_path / "runs", process)
-    time.sleep(0.5)
     workers = children(process.pid)
     assert len(workers) >= (4 if flags else 0)
     os.killpg(process.pid, number)
@@ -154,23 +149,16 @@ def test_signal_to_the_process_group_saves_and_leaves_no_process(
     wait_until(lambda: not workers & parents().keys(), 5)
 
 
-@pytest.mark.parametrize("flags", [(), ("--async-envs",)], ids=["sync", "async"])
-def test_second_ctrl_c_ends_at_once(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     # An iteration of this run takes minutes.
-    process = start_command(*ENDLESS, "--num-steps", 500_000, *flags, cwd=tmp_path)
+    process = start_command(*ENDLESS, "--num-steps", 500_000, "--async-envs", cwd=tmp_path)
     folder = wait_for_training(tmp_path / "runs", process)
-    time.sleep(1)
+    time.sleep(0.5)
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.stderr is not None
-    line = ""
-    while "stop" not in line:
-        line = process.stderr.readline()
-        assert line, "no word about the first Ctrl-C"
+    wait_until(lambda: "once more" in process.output("stderr"))
     os.killpg(process.pid, signal.SIGINT)
-    returncode, _, stderr = finish(process, 10)
-    assert returncode == -signal.SIGINT
-    assert flags or stderr == ""  # Gymnasium's workers say that they lost their pipe
+    assert finish(process, 10)[0] == -signal.SIGINT
     assert not (folder / "checkpoint.pt").exists()
     wait_until(lambda: not workers & parents().keys(), 5)
 
@@ -184,19 +172,25 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(resumed: bool, finished: Path
     process = start_command(*flags, cwd=finished.parent)
     if not resumed:
         folder = wait_for_checkpoint(folder, process)
-    wait_until(lambda: len(children(process.pid)) == 1)  # the evaluation's
-    time.sleep(0.5)
+    wait_until(lambda: not (folder / "agent.pt").exists())  # all of its environments have started
+    wait_until(lambda: len(children(process.pid)) == 1)  # only that of the evaluation is left
+    time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
-    returncode, _, _ = finish(process, 30)
-    assert returncode == 130
+    assert finish(process, 30)[0] == 130
     assert not (folder / "agent.pt").exists()
-    assert "evaluation" in resume_command(folder, "--eval-episodes", 1, cwd=finished.parent).stdout
+    before = checkpoint(folder)
+    flags = ("--eval-episodes", 1, "--capture-video")
+    assert "evaluation" in resume_command(folder, *flags, cwd=finished.parent).stdout
+    assert same_weights(before, checkpoint(folder, "agent.pt"))
+    assert len(list(folder.glob("videos/evaluation-*/*.mp4"))) == 1  # none of the next reset
+    assert_curves_are_whole(folder)
 
 
 def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
     process = start_command(*ENDLESS, "--async-envs", cwd=tmp_path)
     wait_for_training(tmp_path / "runs", process)
-    workers = wait_until(lambda: len(found := children(process.pid)) >= 4 and found)
+    workers = children(process.pid)
+    assert len(workers) >= 4
     process.kill()
     finish(process)
     wait_until(lambda: not workers & parents().keys(), 10)
@@ -228,7 +222,6 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
     assert saved > last
 
 
-@pytest.mark.slow("a command that fails")
 def test_an_error_with_workers_ends_the_run(tmp_path: Path) -> None:
     """They ignore SIGTERM, which is how Python would end them."""
     edited = tmp_path / "ppo.py"
@@ -252,7 +245,6 @@ def test_run_that_another_process_writes_is_refused(tmp_path: Path) -> None:
     done = run_command("--resume", folder, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == f"{SCRIPT.name}: {folder}: another process is writing this run\n"
-    assert done.stdout == ""
     process.kill()
     finish(process)
     step = checkpoint(folder)["global_step"] + 512
@@ -266,9 +258,6 @@ def test_full_disk_leaves_the_last_checkpoint(interrupted: Path) -> None:
     done = run_command("--resume", interrupted, cwd=interrupted)
     assert done.returncode == 1
     assert (interrupted / "checkpoint.pt").read_bytes() == last
-    (interrupted / "checkpoint.tmp").unlink()
-    resume_command(interrupted, "--eval-episodes", 0, cwd=interrupted)
-    assert_curves_are_whole(interrupted)
 
 
 # ------ resuming ------
@@ -277,14 +266,13 @@ def test_resumed_run_goes_on_where_it_was(interrupted: Path) -> None:
     run = resume_command(interrupted, "--eval-episodes", 1, cwd=interrupted)
     after = checkpoint(interrupted)
     assert before["global_step"] < after["global_step"] == 65536
-    part = f"resumed_at_{before['global_step']}"
-    assert contents(interrupted) >= {"agent.pt", "args.json", SCRIPT.name, part}
-    assert run.stderr == ""
-    facts = json.loads((interrupted / part / "args.json").read_text())
+    part = interrupted / f"resumed_at_{before['global_step']}"
+    facts = json.loads((part / "args.json").read_text())
     assert (facts["args"]["eval_episodes"], facts["args"]["resume"]) == (1, str(interrupted))
-    assert filecmp.cmp(interrupted / part / SCRIPT.name, SCRIPT, shallow=False)
+    assert flags_shown(interrupted)["eval_episodes"] == "1"
+    assert filecmp.cmp(part / SCRIPT.name, SCRIPT, shallow=False)
+    assert (interrupted / "agent.pt").exists() and run.stderr == ""
     assert_curves_are_whole(interrupted)  # learning rate, returns, no step logged twice or missing
-    assert len(after["recent"]) == 100
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
@@ -292,28 +280,17 @@ def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
     script = load_script("ppo.py")
     run = train(script, tmp_path, total_timesteps=1024)
     halves = [script.load_checkpoint(tmp_path / "checkpoint.pt") for _ in range(2)]
-    more = script.Args(total_timesteps=4096, eval_episodes=0)
+    more = script.Args(total_timesteps=2048, eval_episodes=0)
     states = []
     for half in halves:
         time.sleep(1)  # TensorBoard orders event files by the seconds in their names
         assert script.train(more, tmp_path, half) == 0
         states.append(run.state)
     steps = [step for step, _ in curve(tmp_path, "charts/learning_rate")]
-    assert steps == list(range(512, 4097, 512))
+    assert steps == list(range(512, 2049, 512))
     logged = [step for step, _ in curve(tmp_path, "charts/episodic_return")]
     assert logged == sorted(logged)
     assert same_weights(*states)  # resumed at the same step a run is the same
-
-
-def test_resuming_a_finished_run_evaluates_it_again(finished: Path) -> None:
-    before = checkpoint(finished)
-    flags = ("--eval-episodes", 1, "--capture-video", "--async-envs")
-    run = resume_command(finished, *flags, cwd=finished)
-    after = checkpoint(finished, "agent.pt")
-    assert same_weights(before, after) and after["global_step"] == 2048
-    assert "evaluation" in run.stdout
-    assert len(list(finished.glob("videos/evaluation-*/*.mp4"))) == 1  # none of the next reset
-    assert_curves_are_whole(finished)
 
 
 def test_finished_run_goes_on_with_more_timesteps(finished: Path) -> None:
@@ -325,10 +302,8 @@ def test_finished_run_goes_on_with_more_timesteps(finished: Path) -> None:
     assert "learning rate" in told
     assert not (finished / "agent.pt").exists()  # it is not finished any more
     step = checkpoint(finished)["global_step"] + 1024
-    resume_command(finished, "--total-timesteps", step, cwd=finished)
+    resume_command(finished, "--total-timesteps", step, "--eval-episodes", 0, cwd=finished)
     assert checkpoint(finished, "agent.pt")["global_step"] == step
-    steps = [point for point, _ in curve(finished, "charts/learning_rate")]
-    assert steps == list(range(512, step + 1, 512))
 
 
 def test_flags_are_those_of_the_run_unless_they_are_given_again() -> None:
@@ -343,9 +318,8 @@ def test_flags_are_those_of_the_run_unless_they_are_given_again() -> None:
 # ------ --resume auto ------
 def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> None:
     """The very same command again and again, as a batch system gives it."""
-    script = tmp_path / "ppo.py"
-    shutil.copy(SCRIPT, script)
-    args = ("--env-id", CLOCKWORK, "--total-timesteps", 3200, *TINY)
+    script = Path(shutil.copy(SCRIPT, tmp_path))
+    args = ("--env-id", CLOCKWORK, "--total-timesteps", 1600, *TINY)
     args += ("--runs-dir", "runs", "--resume", "auto")
     options = {"cwd": tmp_path, "script": script}
     process = start_command(*args, **options)
@@ -354,18 +328,14 @@ def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> No
     code, told, _ = finish(process)
     assert code == 143
     assert "a new run begins" in told
-    assert checkpoint(folder)["global_step"] < 3200
-    again = run_command(*args, **options)
-    assert again.returncode == 0, again.stderr
-    assert list((tmp_path / "runs").iterdir()) == [folder]
-    assert checkpoint(folder, "agent.pt")["global_step"] == 3200
+    assert checkpoint(folder)["global_step"] < 1600
+    assert run_command(*args, **options).returncode == 0
+    assert checkpoint(folder, "agent.pt")["global_step"] == 1600
     assert_curves_are_whole(folder)
-    once_more = run_command(*args, **options)
-    assert once_more.returncode == 0 and "finished" in once_more.stdout
+    assert f"{folder.name} is finished" in run_command(*args, **options).stdout
     assert list((tmp_path / "runs").iterdir()) == [folder]
     script.write_text(script.read_text() + "# edited\n")
-    edited = run_command(*args, **options)
-    assert edited.returncode == 0 and "another version" in edited.stdout
+    assert "another version" in run_command(*args, **options).stdout
     assert len(list(tmp_path.glob("runs/*/agent.pt"))) == 2
 
 
@@ -399,26 +369,3 @@ def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
     make_run("CartPole-v1__ppo__3__2003", "checkpoint.pt", "agent.pt")
     with pytest.raises(SystemExit, match="0"):
         script.run_to_resume(args)
-
-
-# ------ settings of torch ------
-@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
-def test_only_for_the_cpu_is_compiled_to_cpp(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For CUDA it would need the CUDA toolkit, for MPS there is no such wrapper."""
-    asked: list[dict] = []
-    monkeypatch.setattr(torch, "compile", lambda function, options: asked.append(options))
-    load_script("ppo.py").compiled(print, torch.device(device))
-    assert asked == [{"cpp_wrapper": device == "cpu"}]
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_cudnn_tries_algorithms_where_they_may_differ(
-    deterministic: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("deterministic", "benchmark"):  # neither is as it will be; given back afterwards
-        now = deterministic == (name == "benchmark")
-        monkeypatch.setattr(torch.backends.cudnn, name, now)
-    script = load_script("ppo.py")
-    script.setup_torch(script.Args(torch_deterministic=deterministic))
-    chosen = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    assert chosen == (deterministic, not deterministic)

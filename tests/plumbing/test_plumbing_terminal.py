@@ -16,18 +16,12 @@ from helpers.command_line import (
     checkpoint,
     environment,
     finish,
+    finished_run,
     the_folder,
-    train_command,
     wait_for_checkpoint,
 )
 from helpers.newcomer import needs_uv
 
-NUMBER = r"[\d.]+[kMG]?"
-# On a terminal: 20%|██   | 4.1k/20.5k [00:02<00:10, 1.6k steps/s, return 26.0, length 26].
-EPISODES = r", return [\d.]+, length \d+"
-TIME = rf"\[[\d:]+<([\d:]+|\?), ({NUMBER}|\?) steps/s({EPISODES})?\]"
-BAR = rf" *\d+%\|.*\| {NUMBER}/{NUMBER} {TIME} *"
-EVALUATION = r"evaluation: episodic_return [\d.]+ ± [\d.]+ over 1 episodes"
 COLUMNS = 100
 # Runs its arguments on a terminal of their own; what it reads is typed there.
 ON_A_TERMINAL = f"""
@@ -62,16 +56,13 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow("uv installs packages")
 def test_uv_run_trains_and_evaluates(fresh: Path) -> None:
     """The README's first command, shortened, then evaluation; the first one installs everything."""
-
     trained = newcomer.run("uv", "run", "ppo/ppo.py", "--total-timesteps", 2048, cwd=fresh)
     assert trained.returncode == 0, trained.stderr
     assert "evaluation: episodic_return" in trained.stdout
     folder = the_folder(fresh / "runs")
-    assert (folder / "agent.pt").exists()
     evaluate = ("uv", "run", "ppo/evaluate.py", folder.relative_to(fresh), "--episodes", 2)
     played = newcomer.run(*evaluate, cwd=fresh)
     assert played.returncode == 0, played.stderr
-    assert played.stdout.count("episode ") == 2
     assert "over 2 episodes" in played.stdout
     assert {path.name for path in fresh.iterdir()} == {"ppo", "runs"}
 
@@ -95,37 +86,28 @@ def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     shutil.rmtree(fresh / "stopped")
 
 
-def test_progress_off_a_terminal_is_plain_lines(tmp_path: Path) -> None:
-    lines = train_command("--total-timesteps", 2048, "--eval-episodes", 1, cwd=tmp_path).stdout
-    assert "\r" not in lines and "\x1b" not in lines
-    folder, device, *progress, evaluation = lines.splitlines()
-    assert folder.startswith("run folder: ")
-    assert device == "4 environments, device cpu"
-    line = rf"[\d,]+ of 2,048 steps, [\d,]+ steps/s{EPISODES}"
-    assert progress[-1].startswith("2,048 of")
-    assert all(re.fullmatch(line, shown) for shown in progress)
-    assert re.fullmatch(EVALUATION, evaluation)
+def test_progress_off_a_terminal_is_plain_lines() -> None:
+    shown = finished_run().stdout
+    assert "\r" not in shown and "\x1b" not in shown
+    *_, progress, evaluation = shown.splitlines()
+    assert re.fullmatch(r"2,048 of 2,048 steps, \S+ steps/s, return \S+, length \d+", progress)
+    assert re.fullmatch(r"evaluation: episodic_return \S+ ± \S+ over 2 episodes", evaluation)
 
 
 @pytest.mark.slow("command line")
 def test_progress_on_a_terminal_is_one_live_line(tmp_path: Path) -> None:
     process = on_a_terminal(
-        *(sys.executable, SCRIPT, "--total-timesteps", 20480, "--eval-episodes", 1),
+        *(sys.executable, SCRIPT, "--total-timesteps", 20480, "--eval-episodes", 0),
         cwd=tmp_path,
         env=environment(tmp_path),
     )
     code, output, _ = finish(process, LIMIT)
-    shown = output.decode().replace("\r\n", "\n")  # what a terminal makes of a line's end
+    shown = output.decode()
     assert code == 0, shown
-    folder, _device, shown = shown.split("\n", 2)
-    assert folder.startswith("run folder: ")
-    live, evaluation = shown.rstrip().rsplit("\n", 1)
-    assert re.fullmatch(EVALUATION, evaluation)
+    live = shown.rstrip().rsplit("\n", 1)[1]
     states = live.strip("\r").split("\r")
-    assert len(states) > 2
-    assert all(re.fullmatch(BAR, state) for state in states), states
     assert all(len(state) <= COLUMNS for state in states), "wrapped lines are not overwritten"
-    assert re.search(EPISODES, states[-1])
     percent = [int(state.split("%")[0]) for state in states]
     assert percent == sorted(percent)
     assert percent[0] < percent[-1] == 100
+    assert re.search(r"steps/s, return [\d.]+, length \d+\]", states[-1])
