@@ -4,13 +4,12 @@ They are made of the files that benchmark/plot.py and benchmark/speed.py left in
 of benchmark/published.csv. What is published and was not run says so.
 """
 
-import csv
 import re
-import statistics
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
+import pandas as pd
 from sync import Collection, diff_size
 
 WHOLE = 0.97  # of a number of steps: the last rollout may be left out
@@ -28,21 +27,12 @@ HEADLINES = [  # script, environment
     ("ppo_atari_envpool.py", "Pong-v5"),
     ("ppo_atari_envpool.py", "Breakout-v5"),
 ]
-PRESETS = Path("docs/results/presets")
 SOLVED = {  # mean return at which an environment counts as solved, as Gymnasium has it
     "LunarLander-v3": 200,
     "LunarLanderContinuous-v3": 200,
     "MountainCar-v0": -110,
     "BipedalWalker-v3": 300,
 }
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file; none if there is no such file."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def short_number(x: float) -> str:
@@ -53,166 +43,131 @@ def short_number(x: float) -> str:
     return f"{x:.3g}"
 
 
+def rounded(x: float, digits: int) -> str:
+    """With so many digits behind the point.
+
+    One digit is rounded half up, as by a reader of the tables with two: 20.45 -> 20.5.
+    """
+    if digits == 1:
+        return f"{Decimal(str(x)).quantize(Decimal('0.1'), ROUND_HALF_UP):,}"
+    return f"{x:,.{digits}f}"
+
+
+def mean_and_std(mean: float, std: float, digits: int = 2) -> str:
+    """'1,443 ± 46', '20.36 ± 0.20': no digits from 100 on; std: NaN of a single run."""
+    digits = 0 if abs(mean) >= 100 else digits
+    spread = "" if pd.isna(std) else f" ± {rounded(std, digits)}"
+    return f"{rounded(mean, digits)}{spread}"
+
+
+def our_scores(root: Path) -> pd.DataFrame:
+    """Final scores: a row for each run, with script, env_id, score, steps, minutes, hardware.
+
+    Files with variants of a script (ablation.py) or groups of runs (compare.py) are left out.
+    """
+    tables = [pd.read_csv(file) for file in sorted(root.glob("docs/results/*_scores.csv"))]
+    return pd.concat([table for table in tables if not {"group", "variant"} & set(table)])
+
+
+def published_scores(root: Path) -> pd.DataFrame:
+    """Scores that others have published: script, env_id, source, mean, std, steps.
+
+    std: NaN of a single seed.
+    """
+    table = pd.read_csv(root / "benchmark/published.csv")
+    table["script"] += ".py"
+    return table.rename(columns={"total_timesteps": "steps"})
+
+
 @dataclass(frozen=True)
-class Score:
-    """The final score of a run."""
-
-    env_id: str
-    value: float
-    steps: int
-    minutes: float
-    hardware: str
-
-
-@dataclass(frozen=True)
-class Published:
-    """A score that somebody has published."""
-
-    source: str
-    env_id: str
-    mean: float
-    std: float | None  # None: of a single seed
-    steps: int
-
-
-@dataclass
 class Row:
     """Runs of an environment that took as many steps, and the published scores beside them."""
 
     env_id: str
-    runs: list[Score]  # none: not run
-    published: list[Published]  # of each source at most one
+    runs: pd.DataFrame  # empty: not run
+    published: pd.DataFrame  # of each source at most one
 
     @property
     def steps(self) -> int:
         """Of the shortest run of ours; 0 if there is none."""
-        return self.runs[0].steps if self.runs else 0
+        return 0 if self.runs.empty else int(self.runs.steps.min())
 
     @property
     def published_steps(self) -> int:
         """Of a published run; 0 if there is none."""
-        return max((one.steps for one in self.published), default=0)
+        return 0 if self.published.empty else int(self.published.steps.max())
 
     @property
     def whole(self) -> bool:
         """Whether ours took as many steps as the published runs, or more."""
         return self.steps >= WHOLE * self.published_steps
 
+    def ours(self, digits: int = 2) -> str:
+        """Mean and standard deviation of our runs."""
+        if self.runs.empty:
+            return NOT_RUN
+        return mean_and_std(self.runs.score.mean(), self.runs.score.std(), digits)
+
+    def theirs(self, source: str, digits: int = 2) -> str:
+        """What a source has published; empty if it has not."""
+        found = self.published[self.published.source == source]
+        return "".join(mean_and_std(one.mean, one.std, digits) for one in found.itertuples())
+
     def steps_cell(self) -> str:
         """Steps of ours, and of the published runs if those are another number."""
         ours, theirs = short_number(self.steps), short_number(self.published_steps)
-        if not self.runs:
+        if self.runs.empty:
             return theirs
-        if not self.published or alike(self.steps, self.published_steps):
+        if self.published.empty or WHOLE <= self.steps / self.published_steps <= 1 / WHOLE:
             return ours
         return f"{ours} of {theirs}"
 
     def line(self, sources: list[str], with_hardware: bool) -> str:
         """The row of a table that has these sources of published scores."""
-        values = [run.value for run in self.runs]
-        cells = [self.env_id, NOT_RUN]
-        if self.runs:
-            std = statistics.stdev(values) if len(values) > 1 else None
-            cells = [self.env_id, mean_and_std(statistics.mean(values), std)]
-        by_source = {one.source: mean_and_std(one.mean, one.std) for one in self.published}
-        cells += [by_source.get(source, "") for source in sources]
-        cells += [str(len(values) or ""), self.steps_cell(), ""]
-        if self.runs:
-            minutes = statistics.mean(run.minutes for run in self.runs)
+        cells = [self.env_id, self.ours(), *(self.theirs(source) for source in sources)]
+        cells += [str(len(self.runs) or ""), self.steps_cell(), ""]
+        if not self.runs.empty:
+            minutes = self.runs.minutes.mean()
             cells[-1] = f"{minutes:.{0 if minutes >= 10 else 1}f}"
         if with_hardware:
-            cells.append("; ".join(sorted({run.hardware for run in self.runs})))
+            cells.append("; ".join(sorted(set(self.runs.hardware))))
         return f"| {' | '.join(cells)} |"
 
 
-def alike(steps: int, others: int) -> bool:
-    """Whether two runs took about as many steps: a last rollout may be left out."""
-    return WHOLE <= steps / others <= 1 / WHOLE
+def rows_of_environment(env_id: str, runs: pd.DataFrame, published: pd.DataFrame) -> list[Row]:
+    """A row for each number of steps, of ours or of published runs that ours are not beside.
 
-
-def mean_and_std(mean: float, std: float | None) -> str:
-    """'1,443 ± 46', '20.36 ± 0.20': as many digits as say something; std: none of a single run."""
-    digits = 0 if abs(mean) >= 100 else 2
-    spread = "" if std is None else f" ± {std:,.{digits}f}"
-    return f"{mean:,.{digits}f}{spread}"
-
-
-def script_of(file: Path, scripts: list[str]) -> str | None:
-    """The script whose scores are in a file: the one with the longest name that begins its name."""
-    found = [script for script in scripts if f"{file.stem}_".startswith(f"{Path(script).stem}_")]
-    return max(found, key=len, default=None)
-
-
-def our_scores(root: Path, scripts: list[str]) -> dict[str, list[Score]]:
-    """The scores of the runs of each script."""
-    found: dict[str, list[Score]] = {script: [] for script in scripts}
-    for file in sorted((root / "docs/results").glob("*_scores.csv")):
-        script = script_of(file, scripts)
-        if script is None:  # what compare.py has measured
-            continue
-        for row in rows_of(file):
-            if "group" in row:  # of compare.py, under the name of a script
-                continue
-            if row.get("script", script) != script:  # a copy of it with a name that begins alike
-                continue
-            value, steps, minutes = float(row["score"]), int(row["steps"]), float(row["minutes"])
-            hardware = row.get("hardware") or "not recorded"
-            found[script].append(Score(row["env_id"], value, steps, minutes, hardware))
-    return found
-
-
-def published_scores(root: Path, script: str) -> list[Published]:
-    """The published scores of a script."""
-    return [
-        Published(
-            source=row["source"],
-            env_id=row["env_id"],
-            mean=float(row["mean"]),
-            std=float(row["std"]) if row["std"] else None,
-            steps=int(row["total_timesteps"]),
-        )
-        for row in rows_of(root / "benchmark/published.csv")
-        if row["script"] == Path(script).stem
-    ]
-
-
-def beside(steps: int, published: list[Published]) -> int:
-    """The number of steps of the published runs that runs of ours stand beside.
-
-    The longest of those that ours have reached, else the shortest.
+    Ours stand beside the longest published runs whose steps they have reached, else the shortest.
     """
-    numbers = sorted({one.steps for one in published})
-    reached = [number for number in numbers if steps >= WHOLE * number]
-    return max(reached) if reached else min(numbers, default=0)
-
-
-def rows_of_environment(env_id: str, runs: list[Score], published: list[Published]) -> list[Row]:
-    """A row for each number of steps, of ours or of published runs that ours are not beside."""
-    groups: list[list[Score]] = []
-    for run in sorted(runs, key=lambda run: run.steps):
-        if groups and alike(run.steps, groups[-1][0].steps):
-            groups[-1].append(run)
-        else:
-            groups.append([run])
+    runs = runs.sort_values("steps", kind="stable")
+    lengths = sorted(set(published.steps))
+    open_lengths = set(lengths)
     rows = []
-    for group in groups:
-        number = beside(group[0].steps, published)
-        rows.append(Row(env_id, group, [one for one in published if one.steps == number]))
-    shown = {row.published_steps for row in rows}
-    for number in sorted({one.steps for one in published} - shown):
-        rows.append(Row(env_id, [], [one for one in published if one.steps == number]))
+    while not runs.empty:
+        shortest = runs.steps.iloc[0]
+        reached = [length for length in lengths if shortest >= WHOLE * length]
+        length = max(reached, default=min(lengths, default=0))
+        alike = runs.steps <= shortest / WHOLE
+        rows.append(Row(env_id, runs[alike], published[published.steps == length]))
+        runs = runs[~alike]
+        open_lengths.discard(length)
+    for length in sorted(open_lengths):
+        rows.append(Row(env_id, runs, published[published.steps == length]))
     return rows
 
 
-def rows_of_script(runs: list[Score], published: list[Published]) -> list[Row]:
-    """All rows of a script, in the order of what is published; those that were not run last."""
-    rows = []
-    env_ids = [one.env_id for one in published] + sorted({run.env_id for run in runs})
-    for env_id in dict.fromkeys(env_ids):
-        own = [run for run in runs if run.env_id == env_id]
-        theirs = [one for one in published if one.env_id == env_id]
-        rows += rows_of_environment(env_id, own, theirs)
-    return [*(row for row in rows if row.runs), *(row for row in rows if not row.runs)]
+def rows_of_scripts(root: Path, scripts: list[str]) -> dict[str, list[Row]]:
+    """The rows of each script, in the order of what is published; those that were not run last."""
+    ours, published = our_scores(root), published_scores(root)
+    found: dict[str, list[Row]] = {}
+    for script in scripts:
+        own, theirs = ours[ours.script == script], published[published.script == script]
+        rows = []
+        for env_id in dict.fromkeys([*theirs.env_id, *sorted(own.env_id)]):
+            of_env = own[own.env_id == env_id], theirs[theirs.env_id == env_id]
+            rows += rows_of_environment(env_id, *of_env)
+        found[script] = sorted(rows, key=lambda row: row.runs.empty)
+    return found
 
 
 def table(rows: list[Row], sources: list[str], with_hardware: bool) -> list[str]:
@@ -231,10 +186,9 @@ def section(script: str, rows: list[Row], with_hardware: bool) -> list[str]:
     lines = ["", f"## [{script}]({Path(script).stem}.md)", ""]
     if not rows:
         return [*lines, "No score is published, and none of ours yet."]
-    known = {one.source for row in rows for one in row.published}
-    sources = [source for source in SOURCES if source in known]
-    run = [row for row in rows if row.runs]
-    not_run = [row for row in rows if not row.runs]
+    sources = [name for name in SOURCES if any(row.theirs(name) for row in rows)]
+    run = [row for row in rows if not row.runs.empty]
+    not_run = [row for row in rows if row.runs.empty]
     if len(not_run) <= FOLDED:
         return [*lines, *table(rows, sources, with_hardware)]
     if run:
@@ -246,9 +200,9 @@ def section(script: str, rows: list[Row], with_hardware: bool) -> list[str]:
 
 def summary(rows: list[Row]) -> str:
     """How many of CleanRL's published scores ours stand beside."""
-    theirs = [row for row in rows if any(one.source == "CleanRL" for one in row.published)]
+    theirs = [row for row in rows if row.theirs("CleanRL")]
     whole = sum(row.whole for row in theirs)
-    part = sum(bool(row.runs) for row in theirs) - whole
+    part = sum(not row.runs.empty for row in theirs) - whole
     open_ones = len(theirs) - whole - part
     counts = f"We have run {whole} to the end, {part} in part, and {open_ones} not yet."
     return f"Listed are {len(theirs)} scores that CleanRL has published of its scripts. {counts}"
@@ -256,68 +210,40 @@ def summary(rows: list[Row]) -> str:
 
 def tables(root: Path, scripts: list[str]) -> str:
     """A summary, and the section of each script."""
-    ours = our_scores(root, scripts)
-    rows = {
-        script: rows_of_script(ours[script], published_scores(root, script)) for script in scripts
-    }
+    rows = rows_of_scripts(root, scripts)
     out = [summary([row for group in rows.values() for row in group])]
-    hardware = sorted({run.hardware for runs in ours.values() for run in runs})
-    with_hardware = len(hardware) > 1  # a column for it
+    hardware = {name for group in rows.values() for row in group for name in row.runs.hardware}
     if len(hardware) == 1:
-        out += ["", f"All ran on {hardware[0].removesuffix(', cpu')}."]
+        out += ["", f"All ran on {hardware.pop().removesuffix(', cpu')}."]
     for script in scripts:
-        out += section(script, rows[script], with_hardware)
+        out += section(script, rows[script], with_hardware=len(hardware) > 1)
     return "\n".join(out) + "\n"
 
 
 # ------ the first pages ------
-def one_digit(x: float) -> str:
-    """Rounded half up, as one would by hand: 1.45 -> 1.5, though as a binary number it is less."""
-    return str(Decimal(str(x)).quantize(Decimal("0.1"), ROUND_HALF_UP))
-
-
-def rounded(x: float, std: float | None = None) -> str:
-    """'3,371 ± 1,314', '20.5': as the first pages have scores."""
-    digits = 0 if abs(x) >= 100 else 1
-    spread = "" if std is None else f" ± {std:,.{digits}f}"
-    return f"{x:,.0f}{spread}" if digits == 0 else f"{one_digit(x)}{spread}"
-
-
 def headline(row: Row) -> str:
     """'490 ± 14, 2 seeds'."""
-    values = [run.value for run in row.runs]
-    text = rounded(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
-    if len(values) != USUAL_SEEDS:
-        text += f", {len(values)} seed{'s' * (len(values) > 1)}"
+    seeds = len(row.runs)
+    text = row.ours(digits=1)
+    if seeds != USUAL_SEEDS:
+        text += f", {seeds} seed{'s' * (seeds > 1)}"
     return text
 
 
-def cleanrl_of(row: Row) -> str:
-    """CleanRL's score with its spread; empty if it has published none."""
-    found = [one for one in row.published if one.source == "CleanRL"]
-    return rounded(found[0].mean, found[0].std) if found else ""
-
-
-def evidence(collection: Collection, script: str) -> str:
+def evidence(collection: Collection, script: str, rows: list[Row]) -> str:
     """What a script has shown: full (with its score), partial or smoke-tested.
 
     Full: as many steps as the published runs of the script, or of any script in that environment;
     without such runs, as many as the script trains for by default.
     """
-    runs = our_scores(collection.root, collection.scripts())[script]
-    rows = rows_of_script(runs, published_scores(collection.root, script))
     source = collection.source(script)
     default = int(re.findall(r"^    total_timesteps: int = ([\d_]+)", source, re.MULTILINE)[0])
-    lengths = {
-        one["env_id"]: int(one["total_timesteps"])
-        for one in reversed(rows_of(collection.root / "benchmark/published.csv"))
-    }  # the first row of an environment counts
-    rows.sort(key=lambda row: row.env_id != collection.family[script].shown)
+    lengths = published_scores(collection.root).groupby("env_id").steps.first()
     parts = [0.0]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.env_id != collection.family[script].shown):
         part = row.steps / (row.published_steps or lengths.get(row.env_id, default))
         if part >= WHOLE:
-            theirs = cleanrl_of(row)
+            theirs = row.theirs("CleanRL", digits=1)
             beside = f" (CleanRL {theirs})" if theirs else ""
             return f"full: {row.env_id} {headline(row)}{beside}"
         parts.append(part)
@@ -326,26 +252,25 @@ def evidence(collection: Collection, script: str) -> str:
 
 def speed(root: Path, script: str, file: str | None) -> str:
     """How many times as fast as CleanRL's it is, as it comes and with the flag that helps most."""
-    rows = rows_of(root / "docs/results" / file) if file else []
-    ratios = {row["program"]: float(row["ratio"]) for row in rows}
-    if f"CleanRL {script}" not in ratios:
+    if file is None:
         return ""
-    best = max(ratio for name, ratio in ratios.items() if name.startswith(f"{script} --"))
-    return f"{one_digit(ratios[script])} to {one_digit(best)} ×"
+    ratios = pd.read_csv(root / "docs/results" / file, index_col="program").ratio
+    best = ratios[ratios.index.str.startswith(f"{script} --")].max()
+    return f"{rounded(ratios[script], 1)} to {rounded(best, 1)} ×"
 
 
 def scripts_table(collection: Collection, page: str) -> str:
     """Table of all scripts. page: README.md or index.md, from where the links lead."""
     folder = "docs/" if page == "README.md" else ""
     lines = ["| script | what it is about | diff | speed | evidence |", "|---|---|---:|---:|---|"]
-    for script in collection.scripts():
+    for script, rows in rows_of_scripts(collection.root, collection.scripts()).items():
         row = collection.family[script]
         diff = ""
         if row.parent and row.budget:
             sources = collection.source(row.parent), collection.source(script)
             diff = "−{} +{}".format(*diff_size(*sources))
         cells = [f"[`{script}`]({folder}{Path(script).stem}.md)", row.about, diff]
-        cells += [speed(collection.root, script, row.speed), evidence(collection, script)]
+        cells += [speed(collection.root, script, row.speed), evidence(collection, script, rows)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -353,20 +278,20 @@ def scripts_table(collection: Collection, page: str) -> str:
 def scores_table(collection: Collection) -> str:
     """Table of the headlines beside CleanRL's scores."""
     lines = ["| environment | ours | CleanRL | script |", "|---|---:|---:|---|"]
-    ours = our_scores(collection.root, collection.scripts())
+    rows = rows_of_scripts(collection.root, collection.scripts())
     for script, env_id in HEADLINES:
-        rows = rows_of_script(ours[script], published_scores(collection.root, script))
-        row = next(row for row in rows if row.env_id == env_id and row.whole)
-        lines.append(f"| {env_id} | {headline(row)} | {cleanrl_of(row)} | `{script}` |")
+        row = next(row for row in rows[script] if row.env_id == env_id and row.whole)
+        theirs = row.theirs("CleanRL", digits=1)
+        lines.append(f"| {env_id} | {headline(row)} | {theirs} | `{script}` |")
     return "\n".join(lines)
 
 
 # ------ docs/presets.md ------
-def presets_of(root: Path) -> dict[str, list[dict[str, str]]]:
+def presets_of(root: Path) -> dict[str, pd.DataFrame]:
     """The runs of benchmark/presets.sh by environment, in the order of SOLVED."""
-    rows = [row for file in (root / PRESETS).glob("*_scores.csv") for row in rows_of(file)]
-    found = {env_id: [row for row in rows if row["env_id"] == env_id] for env_id in SOLVED}
-    return {env_id: runs for env_id, runs in found.items() if runs}
+    files = sorted(root.glob("docs/results/presets/*_scores.csv"))
+    runs = pd.concat([pd.read_csv(file) for file in files])
+    return {env_id: runs[runs.env_id == env_id] for env_id in SOLVED if env_id in set(runs.env_id)}
 
 
 def presets_table(root: Path) -> str:
@@ -374,22 +299,18 @@ def presets_table(root: Path) -> str:
     lines = ["| environment | solved at | score | each seed | solved | minutes |"]
     lines.append("|---|---:|---:|---|---:|---:|")
     for env_id, runs in presets_of(root).items():
-        values = [float(run["score"]) for run in runs]
-        score = f"{statistics.mean(values):.1f}"
-        if len(values) > 1:
-            score += f" ± {statistics.stdev(values):.1f}"
-        solved = sum(value >= SOLVED[env_id] for value in values)
-        each = ", ".join(f"{value:.1f}" for value in values)
+        each = ", ".join(f"{score:.1f}" for score in runs.score)
+        score = f"{runs.score.mean():.1f} ± {runs.score.std():.1f}"
         cells = [f"[{env_id}](#{env_id.lower()})", str(SOLVED[env_id]), score, each]
-        minutes = statistics.mean(float(run["minutes"]) for run in runs)
-        cells += [f"{solved} of {len(values)}", f"{minutes:.1f}"]
+        cells.append(f"{(runs.score >= SOLVED[env_id]).sum()} of {len(runs)}")
+        cells.append(f"{runs.minutes.mean():.1f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def preset_command(run: dict[str, str]) -> str:
+def preset_command(script: str, env_id: str, flags: str) -> str:
     """The shell command of a preset, wrapped to short lines."""
-    words = ["uv", "run", f"ppo/{run['script']}", "--env-id", run["env_id"], *run["flags"].split()]
+    words = ["uv", "run", f"ppo/{script}", "--env-id", env_id, *flags.split()]
     lines = [""]
     for word in words:
         if word.startswith("--") and len(lines[-1]) > 60:
@@ -400,7 +321,8 @@ def preset_command(run: dict[str, str]) -> str:
 
 def presets_commands(root: Path) -> str:
     """A heading and a command for each environment."""
-    return "\n\n".join(
-        f"### {env_id} {{ #{env_id.lower()} }}\n\n```bash\n{preset_command(runs[0])}\n```"
-        for env_id, runs in presets_of(root).items()
-    )
+    parts = []
+    for env_id, runs in presets_of(root).items():
+        command = preset_command(runs.script.iloc[0], env_id, runs["flags"].iloc[0])
+        parts.append(f"### {env_id} {{ #{env_id.lower()} }}\n\n```bash\n{command}\n```")
+    return "\n\n".join(parts)

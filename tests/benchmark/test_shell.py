@@ -92,7 +92,8 @@ def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
     lines = run_program("run.py", *words, *runs).stdout.splitlines()
     assert "/plot.py " in lines.pop()
     assert all(any(f"--env-id {env_id} " in line for env_id in SOLVED) for line in lines)
-    for env_id, (run, *_) in presets_of(BENCHMARK.parent).items():
+    for env_id, runs in presets_of(BENCHMARK.parent).items():
+        run = runs.iloc[0]
         if run["script"] == f"{script}.py":
             flags = f"uv run ppo/{run['script']} {run['flags']} --env-id {env_id} "
             assert any(line.startswith(flags) for line in lines)

@@ -98,17 +98,12 @@ def test_links_of_the_readme_exist():
             assert url.fragment in slugs, f"{url.path}#{url.fragment}"
 
 
-def misspelled(*paths: str | Path) -> str:
-    """What codespell says about files and folders, as pyproject.toml asks it."""
-    pytest.importorskip("codespell_lib", reason="needs the extra `dev`")
-    command = [sys.executable, "-m", "codespell_lib", *map(str, paths)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return result.stdout + result.stderr
-
-
 def test_words_are_spelled_as_usual():
-    pages = ["README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs"]
-    assert misspelled(*pages, "ppo", "benchmark", "tools", "tests") == ""
+    pytest.importorskip("codespell_lib", reason="needs the extra `dev`")
+    paths = ["README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs", "ppo", "benchmark", "tools"]
+    command = [sys.executable, "-m", "codespell_lib", *paths, "tests"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stdout + result.stderr == ""
 
 
 def test_the_readmes_test_command_is_what_ci_runs():
@@ -117,9 +112,12 @@ def test_the_readmes_test_command_is_what_ci_runs():
     assert commands[0] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-def test_readme_names_all_scripts():
-    for script in COLLECTION.family:
-        assert f"\n| [`{script}`](docs/{Path(script).stem}.md) |" in README
+def test_navigation_and_readme_name_all_scripts():
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for script in COLLECTION.scripts():
+        page = f"{Path(script).stem}.md"
+        assert f"\n      - {script}: {page}\n" in navigation
+        assert f"\n| [`{script}`](docs/{page}) |" in README
 
 
 @pytest.mark.parametrize("script", COLLECTION.scripts())
