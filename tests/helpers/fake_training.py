@@ -3,8 +3,7 @@
 What it does depends on the environment's name, or on the learning rate, which may be a word: Fail
 fails, Refuse calls its flags wrong, Slow trains until it is stopped, Deaf trains on whatever
 signals come, Dies is killed. A file `let-go` beside the script makes Fail, Slow and Deaf end well,
-and so does a second start. A file `events-<learning rate>` is
-what it logs.
+and so does a second start. A file `events-<learning rate>` is what it logs.
 """
 
 import argparse
@@ -36,8 +35,9 @@ def create_folder(args: argparse.Namespace) -> Path:
     folder.mkdir(parents=True)
     own = {"env_id": args.env_id, "seed": int(args.seed), "total_timesteps": 1000}
     facts = {"script": HERE.name, "argv": sys.argv[1:], "args": own, "versions": {}}
-    (folder / "args.json").write_text(json.dumps(facts))
     (folder / HERE.name).write_bytes(HERE.read_bytes())
+    (folder / "facts").write_text(json.dumps(facts))
+    (folder / "facts").rename(folder / "args.json")  # whole, for runs that start beside this one
     events = HERE.with_name(f"events-{args.learning_rate}")
     if events.exists():
         shutil.copy(events, folder / "events.out.tfevents.1")
