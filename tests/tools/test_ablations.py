@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_told():
     assert "core-3" not in ablations("ppo_continuous_action.py", child)
 
 
-# ------ what docs/details.md says ------
+# ------ what docs/ablations.md says ------
 
 
 def an_effect(tag: str, difference: float, **more: Any) -> Effect:
