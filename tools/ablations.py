@@ -33,9 +33,9 @@ COUNTS = """\
 {intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
 one: they are bold in the tables."""
 SURE = """\
-**More than chance explains**, by Holm's correction over all {compared}, in percent of what the
+**More than chance explains** (Holm's correction over all {compared}), in percent of what the
 script with all details learns:"""
-UNSURE = "**Seen here, may be chance**, those that are bold besides:"
+UNSURE = "**May be chance**, though bold in the tables:"
 
 
 def number(x: float) -> str:
@@ -122,9 +122,9 @@ def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> st
     for script, own in by_script.items():
         shown = [effect for effect in own if effect in effects]
         if lost := [effect for effect in shown if effect.lost > 0]:
-            lines.append(f"- in `{script}` less is learned without {named(lost)}")
+            lines.append(f"- `{script}` learns less without {named(lost)}")
         if gained := [effect for effect in shown if effect.lost < 0]:
-            lines.append(f"- in `{script}` more is learned without {named(gained)}")
+            lines.append(f"- `{script}` learns more without {named(gained)}")
     return "\n".join(lines) or "- none"
 
 
