@@ -1,6 +1,6 @@
 """What each implementation detail is worth, from what benchmark/ablation.sh measured.
 
-docs/details.md shows it. Numbers are those of docs/results/ablation_<script>.csv, which
+docs/ablations.md shows it. Numbers are those of docs/results/ablation_<script>.csv, which
 benchmark/ablation.py wrote; details are those of the scripts. A detail without numbers was not run
 yet, and says so.
 """
@@ -31,11 +31,11 @@ SAME = "the same scores"
 COUNTS = """\
 {compared} differences were measured. In {same} of them all scores are the same; of the other
 {intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
-one: they are bold, in the tables and below."""
+one: they are bold in the tables."""
 SURE = """\
-**More than chance explains**, by Holm's correction over all {compared}, in percent of what the
+**More than chance explains** (Holm's correction over all {compared}), in percent of what the
 script with all details learns:"""
-UNSURE = "**Seen here, may be chance**, those that are bold besides:"
+UNSURE = "**May be chance**, though bold in the tables:"
 
 
 def number(x: float) -> str:
@@ -122,9 +122,9 @@ def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> st
     for script, own in by_script.items():
         shown = [effect for effect in own if effect in effects]
         if lost := [effect for effect in shown if effect.lost > 0]:
-            lines.append(f"- in `{script}` less is learned without {named(lost)}")
+            lines.append(f"- `{script}` learns less without {named(lost)}")
         if gained := [effect for effect in shown if effect.lost < 0]:
-            lines.append(f"- in `{script}` more is learned without {named(gained)}")
+            lines.append(f"- `{script}` learns more without {named(gained)}")
     return "\n".join(lines) or "- none"
 
 
@@ -170,19 +170,29 @@ def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Eff
     return found
 
 
+def sure_effects(collection: Collection) -> dict[str, list[Effect]]:
+    """By script, the effects that are more than chance explains, among those of all scripts."""
+    by_script = {script: effects for script, (_, effects) in measured(collection).items()}
+    compared = [one for own in by_script.values() for one in own if not math.isnan(one.p)]
+    sure = beyond_chance(compared)
+    return {script: [one for one in own if one in sure] for script, own in by_script.items()}
+
+
+def changes(effects: list[Effect]) -> str:
+    """By how much the score of each environment changes without a detail."""
+    return "; ".join(f"{effect.env_id} {cell(effect)}" for effect in effects)
+
+
 def sentences(collection: Collection) -> dict[str, list[str]]:
-    """By tag, for each script: what it does without the detail, and the effect of that."""
+    """By tag, for each script: what it does without the detail, where that has a sure effect."""
+    sure = sure_effects(collection)
     found: dict[str, list[str]] = defaultdict(list)
-    for script, (wanted, effects) in measured(collection).items():
+    for script, (wanted, _) in measured(collection).items():
         for ablation in wanted:
-            own = [effect for effect in effects if effect.tag == ablation.tag and effect.runs]
-            text = f"Without it in `{script}`: {ablation.without}."
-            if own:
-                each = [f"{effect.env_id} {cell(effect)}" for effect in own]
-                text += f" Change of the mean score: {'; '.join(each)}."
-            elif ablation.edits:
-                text += f" {NOT_RUN.capitalize()}."
-            found[ablation.tag].append(text)
+            if own := [effect for effect in sure[script] if effect.tag == ablation.tag]:
+                without = f"Without it in `{script}`: {ablation.without}."
+                how = f"[Change of the mean score](ablations.md): {changes(own)}."
+                found[ablation.tag].append(f"{without} {how}")
     return dict(found)
 
 

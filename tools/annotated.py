@@ -4,15 +4,16 @@ read-ppo.md is made from ppo/ppo.py and docs/reading/ppo.md. Comments cut that t
 `<!-- unit compute_gae -->` begins what is to be read beside a unit, as `python tools/sync.py list
 ppo` names it, and `<!-- at [core-5] -->` what belongs to the unit's lines from the one with that
 text on. A line that begins with [core-5] begins the explanation of the detail that one of these
-lines is tagged with; the page ends it with what was measured without the detail. Above the first
-unit stands the introduction, in which `<!-- map -->` becomes a list of headings.
+lines is tagged with; the page ends it with what leaving it out did to the scores, unless that may
+be chance. Above the first unit stands the introduction, in which `<!-- map -->` becomes a list of
+headings.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations import RESULTS, Effect, cell, read_effects
+from ablations import Effect, changes, sure_effects
 from details import DETAILS, find_tags
 from sync import Collection, Unit, by_name, split_lines
 
@@ -93,9 +94,7 @@ def measured(tag: str, effects: list[Effect]) -> str:
     own = [effect for effect in effects if effect.tag == tag and effect.runs]
     if not own:
         return ""
-    each = [f"{effect.env_id} {cell(effect)}" for effect in own]
-    how = "[measured](details.md#what-each-detail-is-worth)"
-    return f"Change of the mean score without it, as {how}: {'; '.join(each)}."
+    return f"Change of the mean score without it, as [measured](ablations.md): {changes(own)}."
 
 
 def slug(name: str) -> str:
@@ -171,11 +170,12 @@ def pages(collection: Collection) -> dict[str, str]:
     Raises ValueError that names an explanation that does not fit its script.
     """
     result = {}
+    sure = sure_effects(collection)
     for path in explanations(collection):
-        source = collection.source(f"{path.stem}.py")
-        effects = read_effects(collection.root / RESULTS / f"ablation_{path.stem}.csv")
+        script = f"{path.stem}.py"
+        source, text = collection.source(script), path.read_text(encoding="utf-8")
         try:
-            result[f"read-{path.stem}.md"] = page(source, path.read_text(encoding="utf-8"), effects)
+            result[f"read-{path.stem}.md"] = page(source, text, sure.get(script, []))
         except ValueError as error:
             raise ValueError(f"docs/reading/{path.name}: {error}") from error
     return result

@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_told():
     assert "core-3" not in ablations("ppo_continuous_action.py", child)
 
 
-# ------ what docs/details.md says ------
+# ------ what docs/ablations.md says ------
 
 
 def an_effect(tag: str, difference: float, **more: Any) -> Effect:
@@ -231,12 +231,12 @@ def test_details_are_named_by_whether_chance_explains_them():
     assert counts.startswith("7 differences were measured. In 1 of them all scores are the same")
     assert "5 have" in counts and "over all 7" in sure
     assert rest == [
-        "- in `ppo.py` less is learned without `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
+        "- `ppo.py` learns less without `core-3` Adam epsilon 1e-5 (A-v0 100 %); "
         "`core-4` Adam learning rate annealing (A-v0 90 %, B-v0 20 %)\n"
-        "- in `ppo.py` more is learned without `core-5` generalized advantage estimation "
+        "- `ppo.py` learns more without `core-5` generalized advantage estimation "
         "(A-v0 90 %)",
-        "**Seen here, may be chance**, those that are bold besides:",
-        f"- in `{script}` less is learned without `core-6` mini-batch updates (A-v0 90 %)",
+        "**May be chance**, though bold in the tables:",
+        f"- `{script}` learns less without `core-6` mini-batch updates (A-v0 90 %)",
     ]
 
 
