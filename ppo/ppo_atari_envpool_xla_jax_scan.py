@@ -48,7 +48,7 @@ class Args:
     # the algorithm
     num_steps: int = 128  # steps per environment in each rollout
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantage estimates from one-step TD (0) to Monte Carlo (1)
+    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
     num_minibatches: int = 4  # minibatches that a rollout is cut into
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
@@ -62,14 +62,14 @@ class Args:
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
-    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA where there is one
+    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if available
     torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
     env_threads: int = CPUS  # CPU threads that step the games
     bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
+    resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
@@ -411,7 +411,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
+    """Trains in `run_dir`, from the start or a checkpoint ({}: none); returns the exit code."""
     # ------ setup ------
     setup_jax(args)
     global_step = checkpoint.get("global_step", 0)
@@ -697,7 +697,7 @@ class Run:
         os.replace(aside, self.folder / "checkpoint.pt")
         self.all_saved = last
         if self.exit_code:
-            print(f"saved; --resume {self.folder} goes on", flush=True)
+            print(f"saved; to continue: --resume {self.folder}", flush=True)
 
     def stopped(self) -> bool:
         """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
@@ -720,7 +720,7 @@ class Run:
 
 
 def describe_run(args: Args, folder: Path) -> None:
-    """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+    """Writes what is needed to repeat the run: the script, flags, versions, hardware."""
     device = setup_jax(args)
     versions = {package.name: package.version for package in metadata.distributions()}
     about = {
@@ -791,7 +791,7 @@ def restored(train_state: dict[str, Any], checkpoint: dict[str, Any]) -> dict[st
 
 
 def setup_jax(args: Args) -> jax.Device:
-    """Sets determinism and the device that is meant by --device and --cuda; returns the device."""
+    """Sets determinism and the device that --device and --cuda choose; returns the device."""
     flag = "--xla_gpu_exclude_nondeterministic_ops=true"
     if args.torch_deterministic and flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
@@ -828,7 +828,7 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 
 def check(args: Args) -> None:
-    """Refuses flags that cannot work; nothing has been written yet."""
+    """Refuses flags that cannot work, before anything is written."""
     at_least_0 = [
         "checkpoint_every",
         "clip_coef",
@@ -901,7 +901,7 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
     if resumed.env_id != trained.env_id:
         refuse(f"--resume: the run's --env-id is {trained.env_id}")
     if resumed.anneal_lr and resumed.total_timesteps > trained.total_timesteps:
-        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 once more")
+        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 again")
     return resumed
 
 

@@ -42,7 +42,7 @@ class Args:
     # the algorithm
     num_steps: int = 2048  # steps per environment in each rollout
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantage estimates from one-step TD (0) to Monte Carlo (1)
+    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
     num_minibatches: int = 32  # minibatches that a rollout is cut into
     update_epochs: int = 10  # passes over each rollout; usually 3 to 10
     learning_rate: float = 3e-4  # Adam's step size; usually 1e-4 to 1e-3
@@ -57,7 +57,7 @@ class Args:
     rpo_alpha: float = 0.0  # Robust Policy Optimization, arxiv.org/abs/2212.07536; usually 0.5
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps; auto is CUDA where there is one
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps; auto is CUDA if available
     torch_deterministic: bool = True  # deterministic cuDNN algorithms
     torch_threads: int = 1  # CPU threads of torch; one is fastest for small networks
     async_envs: bool = False  # a worker process for each environment: for slow simulators
@@ -65,7 +65,7 @@ class Args:
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
-    resume: str | None = None  # run folder to continue, or auto: this command's unfinished one
+    resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film the first environment
@@ -279,7 +279,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
 
 def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
-    """Trains in `run_dir`, from the start or a checkpoint ({}: there is none); the exit code."""
+    """Trains in `run_dir`, from the start or a checkpoint ({}: none); returns the exit code."""
     # ------ setup ------
     device = setup_torch(args)
     global_step = checkpoint.get("global_step", 0)
@@ -295,7 +295,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         optimizer.load_state_dict(checkpoint["optimizer"])
-        optimizer.param_groups[0]["lr"] = args.learning_rate  # it may be another one now
+        optimizer.param_groups[0]["lr"] = args.learning_rate  # --learning-rate may have changed
     run = Run(args, run_dir, checkpoint)
     gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
@@ -607,7 +607,7 @@ class Run:
         os.replace(aside, self.folder / "checkpoint.pt")
         self.all_saved = last
         if self.exit_code:
-            print(f"saved; --resume {self.folder} goes on", flush=True)
+            print(f"saved; to continue: --resume {self.folder}", flush=True)
         return True
 
     def stopped(self) -> bool:
@@ -631,7 +631,7 @@ class Run:
 
 
 def describe_run(args: Args, folder: Path) -> None:
-    """Writes what is needed to do the run again: the script, flags, versions, hardware."""
+    """Writes what is needed to repeat the run: the script, flags, versions, hardware."""
     device = setup_torch(args)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     versions = {package.name: package.version for package in metadata.distributions()}
@@ -683,7 +683,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def setup_torch(args: Args) -> torch.device:
-    """Sets threads and determinism; returns the device that is meant by --device and --cuda."""
+    """Sets threads and determinism; returns the device that --device and --cuda choose."""
     torch.set_num_threads(args.torch_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
     torch.backends.cudnn.benchmark = not args.torch_deterministic  # tries which is the fastest
@@ -748,7 +748,7 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 
 def check(args: Args) -> None:
-    """Refuses flags that cannot work; nothing has been written yet."""
+    """Refuses flags that cannot work, before anything is written."""
     at_least_0 = [
         "checkpoint_every",
         "clip_coef",
@@ -827,7 +827,7 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
     if resumed.env_id != trained.env_id:
         refuse(f"--resume: the run's --env-id is {trained.env_id}")
     if resumed.anneal_lr and resumed.total_timesteps > trained.total_timesteps:
-        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 once more")
+        print("more --total-timesteps: the learning rate goes up, and is annealed to 0 again")
     return resumed
 
 
