@@ -111,11 +111,6 @@ def named(effects: list[Effect]) -> str:
     return "; ".join(texts)
 
 
-def beyond_chance(effects: list[Effect]) -> list[Effect]:
-    """Those that Holm's correction over all of these effects leaves, the surest first."""
-    return [effects[index] for index in stats.beyond_chance([effect.p for effect in effects])]
-
-
 def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> str:
     """A list in Markdown: without which details of each script less is learned, or more."""
     lines = []
@@ -135,7 +130,7 @@ def paragraphs(by_script: dict[str, list[Effect]]) -> list[str]:
         return []
     intervals = [effect for effect in compared if not effect.same]
     certain = [effect for effect in intervals if effect.certain]
-    sure = beyond_chance(compared)
+    sure = [compared[index] for index in stats.beyond_chance([one.p for one in compared])]
     unsure = [effect for effect in certain if effect not in sure]
     counts = COUNTS.format(
         compared=len(compared),
