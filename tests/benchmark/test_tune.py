@@ -110,6 +110,15 @@ def test_a_search_finds_the_best_flags_and_checks_them(fake, tmp_path):
     assert sorted(fake.study.glob("*/*/starts.txt")) == before
 
 
+def test_a_check_in_which_no_episode_ends_is_told_in_one_line(fake):
+    fake.logs("0.1", 4.0)
+    (fake.folder / "events-None").unlink()  # the defaults log nothing
+    done = fake.search("0.1", "--trials", "1", "--num-seeds", "1", "--check-seeds", "1")
+    assert done.returncode == 1
+    told = "warning: no check: no episode ended in 2 of its 4 runs; train longer"
+    assert done.stderr.splitlines()[-1] == told
+
+
 def test_a_trial_below_the_median_ends_after_its_first_seed(fake):
     for rate, episodic_return in (("0.1", 8.0), ("0.2", 9.0), ("0.3", 1.0)):
         fake.logs(rate, episodic_return)
