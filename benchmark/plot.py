@@ -329,7 +329,7 @@ def mean_curve(results: Results) -> pd.DataFrame:
     rows = []
     for i, step in enumerate(steps):
         found = weighted_sum([of_env[:, i] for of_env in scores], weights)
-        rows.append((step, found.value, *found.interval))
+        rows.append((step, found.value, found.low, found.high))
     table = pd.DataFrame(rows, columns=["global_step", "mean", "low", "high"])
     return table[table["mean"].notna()]
 

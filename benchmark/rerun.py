@@ -116,7 +116,7 @@ def tell(name: str, before: dict[int, str], now: dict[int, float]) -> bool:
         print(f"{name}: the same scores")
         return True
     old, new = np.array([float(text) for text in before.values()]), np.array(list(now.values()))
-    value, low, high = welch(new, old)
+    value, low, high, _ = welch(new, old)
     interval = f"95 %: {low:+.2f} to {high:+.2f}"
     if math.isnan(low):
         interval = "no interval: a single run, or runs that are all alike"
