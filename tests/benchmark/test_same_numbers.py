@@ -103,15 +103,6 @@ def test_first_weights_do_not_depend_on_what_was_drawn_before():
     assert torch.allclose(2 * weights[0], weights[2])
 
 
-def test_another_learning_rate_is_told(tmp_path):
-    """From the second iteration on: the rate of the first one is the same."""
-    other = {"1 - (iteration - 1) /": "1 - 1.001 * (iteration - 1) /"}
-    peer = edited(same_numbers.comparable(OURS, "ppo.py", undo=True), other)
-    done = compare(tmp_path, peer, "--iterations", "2")
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "ppo.py, 9,155 weights: other numbers"
-
-
 def test_an_edit_that_shows_from_the_third_iteration_on_is_told(tmp_path):
     """Anneals as before in the first two."""
     other = {"1 - (iteration - 1) /": "1 - (1 + 0.001 * (iteration > 2)) * (iteration - 1) /"}
