@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, check_name, fail, seeds, warn
+from common import check_folder, fail, seeds, warn
 from plot import (
     COLORS,
     LOOK,
@@ -508,7 +508,6 @@ def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
     check_folder("--out", args.out)
-    check_name("--name", args.name)
     groups = read_groups(args)
     steps = take_scores(groups, args.steps)
     way, ends = scales(groups, args.normalize)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from helpers import command_line
 from helpers.checks import new_agent
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_calls, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
 from helpers.strides import eager_and_compiled, watch_strides
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -147,9 +147,7 @@ def test_run_equals_the_parents_with_all_environments(
     The KL divergence ends some updates early.
     """
     parent = load_script("ppo_atari.py")
-    updates, compute_gradient = [], parent.compute_gradient
-    spy = lambda *arguments: updates.append(1) or compute_gradient(*arguments)  # noqa: E731
-    monkeypatch.setattr(parent, "compute_gradient", spy)
+    updates = record_calls(parent, "compute_gradient", monkeypatch)
     monkeypatch.setattr(parent.Agent, "get_action", None)
     monkeypatch.setattr(parent, "torch", torch)
     fix_chance(parent, range(2), 2)

@@ -81,19 +81,6 @@ def test_details_are_chosen_by_tag_or_group(fake, details, variants):
     assert [Path(line.split()[1]).stem for line in done.stdout.splitlines()] == variants
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--details", "core-1"), "there is no core-1 among: core-3 core-11"),
-        (("--edits", "none.toml"), "has no detail that can be left out"),
-        (("--edits", str(BENCHMARK / "broken.toml")), "broken.toml, learning-rate: 'remaining"),
-    ],
-)
-def test_what_cannot_be_left_out_is_bad_input(fake, flags, message):
-    done = fake.run_ablation("--env-ids", "A-v0", *flags)
-    assert done.returncode == 2 and message in done.stderr and not fake.runs_dir.exists()
-
-
 def test_ctrl_c_and_the_same_call_again(fake):
     flags = ("--env-ids", "Slow-v0", "--details", "core-3", "--num-seeds", "1", "--workers", "2")
     words = fake.arguments(*flags)

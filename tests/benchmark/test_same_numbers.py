@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.benchmark_runs import BENCHMARK
 from helpers.in_process import load_program
 
 same_numbers = load_program("same_numbers.py")
@@ -147,21 +147,3 @@ def test_everything_that_differs_on_purpose_is_undone(script):
     undone = same_numbers.comparable(source, script, undo=True)
     ast.parse(undone)
     assert "float32" not in undone.split("# ====== plumbing")[0]
-
-
-@pytest.mark.parametrize(
-    "words, reason",
-    {
-        "another script": (["ppo_gymnax.py"], "there is no comparison of ppo_gymnax.py; there are"),
-        "no clone": (["ppo.py"], "there is no "),
-        "one iteration": (["ppo.py", "--iterations", "1"], "--iterations starts at 2"),
-    }.values(),
-)
-def test_bad_input(tmp_path, words, reason):
-    if "--iterations" in words:
-        (tmp_path / "cleanrl").mkdir()
-        (tmp_path / "cleanrl/ppo.py").touch()
-    done = run_program("same_numbers.py", *words, "--cleanrl", str(tmp_path))
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {reason}")

@@ -98,11 +98,3 @@ def test_time_until_a_score_counts_from_the_start_of_the_process(tmp_path):
         assert run_program("speed.py", *words, *flags).returncode == 0
         (row,) = pd.read_csv(out).itertuples()
         assert (row.seconds > 1 and 1000 < row.steps < 8192) == reached
-
-
-@pytest.mark.parametrize(
-    "flags", [("--script", "absent.py"), ("--cleanrl", "absent"), ("--rounds", "0")]
-)
-def test_bad_input_is_one_line_and_exit_code_2(flags):
-    done = run_program("speed.py", *flags)
-    assert done.returncode == 2 and done.stderr.startswith("error: ")

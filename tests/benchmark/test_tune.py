@@ -215,19 +215,3 @@ def test_the_check_is_welchs_interval_over_seeds():
     sentence, *_ = tune.check_lines(table)
     assert f"5 fresh seeds: {means['tuned'].mean() - means['defaults'].mean():+.3f}" in sentence
     assert f"(95 %: {low:+.3f} to {high:+.3f})" in sentence
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--space lr", "lr is not FLAG=VALUES"),
-        ("--space lr=1:0.1", "--space"),
-        ("--space lr=exp:0.5:3", "--space"),
-        ("--target-scores A-v0=0", "--target-scores"),
-        ("--command 'python nowhere.py'", "there is no file nowhere.py"),
-    ],
-)
-def test_bad_input_is_exit_code_2(fake, flags, message):
-    refused = fake.search("0.1,0.2", *shlex.split(flags))
-    assert refused.returncode == 2 and message in refused.stderr.splitlines()[-1]
-    assert not fake.study.exists()

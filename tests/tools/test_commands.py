@@ -94,7 +94,6 @@ def test_shell_scripts_have_flags_that_exist(script: str):
             'uv run benchmark/run.py --command "uv run ppo/ppo.py --no-such" --env-ids A',
             "ppo/ppo.py has no flag --no-such",
         ),
-        ("for s in 1 2; do uv run ppo/evaluate.py runs/<run> --episode $s; done", "--episode"),
         ("uv run ppo/ppo.py --no-anneal-lr && uv run ppo/evaluate.py --greedy", None),
     ],
 )
