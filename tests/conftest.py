@@ -12,14 +12,15 @@ import pytest
 
 SCRIPTS = Path(__file__).parents[1] / "ppo"
 GIVEN = os.environ.get("PPO_SCRIPT")  # a file to test in the place of a script
-RENAMED = tempfile.TemporaryDirectory()  # has a copy of it under the script's name
 SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
-    if GIVEN is not None:
-        os.environ["PPO_SCRIPT"] = shutil.copy(GIVEN, Path(RENAMED.name, original_of(GIVEN)))
+    if GIVEN is not None and original_of(GIVEN) != Path(GIVEN).name:
+        folder = tempfile.TemporaryDirectory()
+        config.add_cleanup(folder.cleanup)
+        os.environ["PPO_SCRIPT"] = str(shutil.copy(GIVEN, Path(folder.name, original_of(GIVEN))))
     # A shell ignores Ctrl-C for what it starts in the background, and that would be inherited by
     # the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -26,16 +26,6 @@ def test_scripts_are_in_sync():
     assert COLLECTION.check() == []
 
 
-@pytest.mark.parametrize("name", COLLECTION.files())
-def test_units_tile_the_file(name: str):
-    source = COLLECTION.source(name)
-    units = cut(source)
-    assert "".join(unit.text for unit in units) == source
-    assert len({unit.name for unit in units}) == len(units)
-    lines = split_lines(source)
-    assert all(lines[unit.first - 1] == split_lines(unit.text)[0] for unit in units)
-
-
 @pytest.mark.parametrize("name", COLLECTION.scripts())
 def test_anatomy(name: str):
     """Functions, banners and the plumbing line are there, in order."""
@@ -217,21 +207,21 @@ def test_cut_names_every_kind_of_unit():
     ]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        "import os\n\n\n# late\n",
-        '"""d"""\nimport os\nx = 1\nimport re\n\n\ndef f():\n    pass\n',
-        "class A:\n    def f(self):\n        pass\n\n    g = f\n\n    def f(self):\n        pass\n",
-        "# ====== plumbing: x ======\n\n# of f\ndef f():\n    pass\r\n",
-        "def train(args):\n    for iteration in range(3):\n        pass\n    #\n\n\nx = '''\n#'''",
-    ],
-)
-def test_cut_tiles_odd_files(source: str):
-    units = cut(source)
+ODD = [
+    "import os\n\n\n# late\n",
+    '"""d"""\nimport os\nx = 1\nimport re\n\n\ndef f():\n    pass\n',
+    "class A:\n    def f(self):\n        pass\n\n    g = f\n\n    def f(self):\n        pass\n",
+    "# ====== plumbing: x ======\n\n# of f\ndef f():\n    pass\r\n",
+    "def train(args):\n    for iteration in range(3):\n        pass\n    #\n\n\nx = '''\n#'''",
+]
+
+
+@pytest.mark.parametrize("source", [*map(COLLECTION.source, COLLECTION.files()), *ODD], ids=len)
+def test_units_tile_the_file(source: str):
+    units, lines = cut(source), split_lines(source)
     assert "".join(unit.text for unit in units) == source
     assert len({unit.name for unit in units}) == len(units)
+    assert all(lines[unit.first - 1] == split_lines(unit.text)[0] for unit in units)
 
 
 @pytest.mark.parametrize(
