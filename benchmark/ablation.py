@@ -164,10 +164,9 @@ def effect_of(
     scores = np.array([score_of(one) for one in runs])
     before = {one.seed: score_of(one) for one in baseline}
     all_before = np.array(list(before.values()))
-    compared = scores if not diverged else np.array([])
-    difference, low, high = (math.nan,) * 3
-    if len(compared):
-        difference, low, high = stats.welch(compared, all_before)
+    found = stats.Estimate(math.nan)
+    if runs and not diverged:
+        found = stats.welch(scores, all_before)
     return Effect(
         tag=tag,
         env_id=env_id,
@@ -177,10 +176,10 @@ def effect_of(
         baseline_runs=len(baseline),
         baseline=float(all_before.mean()),
         start=float(np.mean([one.scores[:BEGINNING].mean() for one in baseline])),
-        difference=difference,
-        low=low,
-        high=high,
-        p=stats.p_value(compared, all_before),
+        difference=found.value,
+        low=found.low,
+        high=found.high,
+        p=found.p,
         same=bool(runs) and all(score_of(one) == before.get(one.seed) for one in runs),
     )
 

@@ -29,12 +29,6 @@ def check_folder(flag: str, folder: Path) -> None:
         fail(f"{flag}: {folder} is not a folder")
 
 
-def check_name(flag: str, name: str) -> None:
-    """Fail if what a flag names cannot be the name of a file."""
-    if not name or Path(name).name != name:
-        fail(f"{flag}: {name!r} is not the name of a file")
-
-
 def file_name(name: str) -> str:
     """A name without what the scripts replace in the names of their run folders."""
     return name.replace("/", "-").replace(":", "-")

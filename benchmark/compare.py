@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, check_name, fail, seeds, warn
+from common import check_folder, fail, seeds, warn
 from plot import (
     COLORS,
     LOOK,
@@ -49,7 +49,7 @@ from runs import (
     short_number,
 )
 from scipy import stats
-from stats import ALPHA, beyond_chance, weighted_sum
+from stats import ALPHA, Estimate, beyond_chance, weighted_sum
 
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
@@ -82,22 +82,6 @@ class Group:
     lost: list[str]  # "X-v0 seed 3: not finished"
     remarks: list[str]  # what the reader has to be told
     scores: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number, its 95 % interval and the p-value of a test against 0; NaN where there is none."""
-
-    value: float
-    low: float = NAN
-    high: float = NAN
-    p: float = NAN
-
-    def text(self, form: str = "+.2f") -> str:
-        """'+3.20 (-5.10 to +11.50)', or the number alone."""
-        if np.isnan(self.low):
-            return f"{self.value:{form}}"
-        return f"{self.value:{form}} ({self.low:{form}} to {self.high:{form}})"
 
 
 @dataclass
@@ -204,15 +188,11 @@ def scales(groups: list[Group], normalize: str) -> tuple[str, dict[str, tuple[fl
 def welch(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Estimate:
     """Mean over environments of the difference of two groups' means, with Welch's test.
 
-    pairs: scores of the baseline's runs and of the group's in each environment, (runs,). Several
-    variances add up, with Satterthwaite's degrees of freedom. No interval where runs do not vary.
+    pairs: scores of the baseline's runs and of the group's in each environment, (runs,). No
+    interval where runs do not vary.
     """
     samples = [sample for pair in pairs for sample in pair]
-    weights = [sign / len(pairs) for _ in pairs for sign in (-1, 1)]
-    found = weighted_sum(samples, weights)
-    if math.isnan(found.error):
-        return Estimate(found.value)
-    return Estimate(found.value, *found.interval, found.p_value)
+    return weighted_sum(samples, [sign / len(pairs) for _ in pairs for sign in (-1, 1)])
 
 
 def bootstrap(matrices: list[np.ndarray], function: Any) -> Estimate:
@@ -259,15 +239,12 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
     On the human scale the overall difference is one of interquartile means: a single game may
     outweigh all others. Of an environment with more runs than others the first ones are taken then.
     """
-    normal = [
-        {env_id: (one.scores[env_id] - low) / (high - low) for env_id, (low, high) in ends.items()}
-        for one in (baseline, group)
-    ]
+    normal = [normalized(one, ends) for one in (baseline, group)]
     before, after = (matrix_of(scores) for scores in normal)
     pairs = [(normal[0][env_id], normal[1][env_id]) for env_id in ends]
     if "human" in way and len(ends) > 1:
-        found = bootstrap([before, after], iqm_difference)
-        overall = Estimate(found.value, found.low, found.high, permutation_p_value(before, after))
+        overall = bootstrap([before, after], iqm_difference)
+        overall = overall._replace(p=permutation_p_value(before, after))
     else:
         overall = welch(pairs)
     return Comparison(
@@ -284,6 +261,13 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
         lost=[*baseline.lost, *group.lost],
         identical=all(same_runs(baseline.by_env[env], group.by_env[env]) for env in ends),
     )
+
+
+def normalized(group: Group, ends: dict[str, tuple[float, float]]) -> dict[str, np.ndarray]:
+    """A group's scores with what is 0 and 1 in each environment at 0 and 1."""
+    return {
+        env_id: (group.scores[env_id] - low) / (high - low) for env_id, (low, high) in ends.items()
+    }
 
 
 def matrix_of(scores: dict[str, np.ndarray]) -> np.ndarray:
@@ -317,22 +301,24 @@ def mark_beyond_chance(comparisons: list[Comparison]) -> None:
 
 
 # ------ the table ------
+def text_of(estimate: Estimate, form: str = "+.2f") -> str:
+    """'+3.20 (-5.10 to +11.50)', or the number alone."""
+    value, low, high, _ = estimate
+    return f"{value:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
+
+
 def headline(baseline: Group, comparison: Comparison, way: str) -> str:
     """The verdict and the number that it rests on: of one environment in its own points."""
+    verdict = f"{comparison.group.name} beside {baseline.name}: {comparison.verdict}."
     count = len(comparison.by_env)
-    found, unit = comparison.overall, f"of the way {way}, {count} environments"
-    form = "+.0%"
+    number = f"{text_of(comparison.overall, '+.0%')} of the way {way}, {count} environments"
     if count == 1:
         ((env_id, found),) = comparison.by_env.items()
-        form, unit = "+.4g", f"points in {env_id}"
+        number = f"{text_of(found, '+.4g')} points in {env_id}"
+    p = comparison.overall.p
+    test = ", no interval: run two seeds or more" if math.isnan(p) else f", p = {p:.2g}"
     chance = comparison.overall_improvement.value
-    p = "" if math.isnan(comparison.overall.p) else f", p = {comparison.overall.p:.2g}"
-    if not p:
-        unit += ", no interval: run two seeds or more"
-    return (
-        f"{comparison.group.name} beside {baseline.name}: {comparison.verdict}. {found.text(form)} "
-        f"{unit}{p}; probability of improvement {chance:.2f}."
-    )
+    return f"{verdict} {number}{test}; probability of improvement {chance:.2f}."
 
 
 def settings_text(group: Group, name: str) -> str:
@@ -403,7 +389,7 @@ def table(
             score = one.group.scores[env_id]
             cells = ["", one.group.name, f"{mean_and_std(score)} ({seeds(len(score))})"]
             beyond = "yes" if env_id in one.beyond_chance else "no"
-            cells += [one.by_env[env_id].text(), beyond, f"{one.improvement[env_id]:.2f}"]
+            cells += [text_of(one.by_env[env_id]), beyond, f"{one.improvement[env_id]:.2f}"]
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", *update_sizes(groups), ""]
     lines += [what_differs(baseline, group) for group in groups[1:]]
@@ -493,16 +479,10 @@ def overall_table(
 ) -> pd.DataFrame:
     """A row for each group and measure over all environments, of normalized scores."""
     rows: list[tuple[str, str, Estimate]] = []
-    measures = {
-        "interquartile mean": metrics.aggregate_iqm,
-        "optimality gap": metrics.aggregate_optimality_gap,
-    }
-    for measure, function in measures.items():
-        for group in groups:
-            normal = {
-                env: (group.scores[env] - low) / (high - low) for env, (low, high) in ends.items()
-            }
-            rows.append((measure, group.name, bootstrap([matrix_of(normal)], function)))
+    for group in groups:
+        scores = [matrix_of(normalized(group, ends))]
+        found = bootstrap(scores, metrics.aggregate_iqm)
+        rows.append(("interquartile mean", group.name, found))
     for one in comparisons:
         rows.append((f"difference to {groups[0].name}", one.group.name, one.overall))
         measure = f"probability of improvement over {groups[0].name}"
@@ -528,7 +508,6 @@ def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
     check_folder("--out", args.out)
-    check_name("--name", args.name)
     groups = read_groups(args)
     steps = take_scores(groups, args.steps)
     way, ends = scales(groups, args.normalize)

@@ -35,18 +35,17 @@ class Effect:
     same: bool = False  # with each seed the score is the baseline's
 
     @property
-    def gain(self) -> float:
-        """What the script as it is learns: the unit in which environments are comparable."""
-        return self.baseline - self.start
-
-    @property
     def certain(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
     def share(self, difference: float) -> float:
-        """A difference of scores as a share of what the script as it is learns; NaN if none."""
-        return difference / self.gain if self.gain > 0 else math.nan
+        """A difference of scores as a share of what the script as it is learns; NaN if none.
+
+        In this unit environments are comparable.
+        """
+        gain = self.baseline - self.start
+        return difference / gain if gain > 0 else math.nan
 
     @property
     def lost(self) -> float:

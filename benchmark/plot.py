@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, check_name, fail, seeds, warn
+from common import check_folder, fail, seeds, warn
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -329,7 +329,7 @@ def mean_curve(results: Results) -> pd.DataFrame:
     rows = []
     for i, step in enumerate(steps):
         found = weighted_sum([of_env[:, i] for of_env in scores], weights)
-        rows.append((step, found.value, *found.interval))
+        rows.append((step, found.value, found.low, found.high))
     table = pd.DataFrame(rows, columns=["global_step", "mean", "low", "high"])
     return table[table["mean"].notna()]
 
@@ -510,9 +510,6 @@ def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
     check_folder("--out", args.out)
-    for flag, name in (("--name", args.name), ("--suite", args.suite)):
-        if name is not None:
-            check_name(flag, name)
     results = read_results(args)
     for remark in results.remarks:
         warn(remark)

@@ -116,7 +116,7 @@ def tell(name: str, before: dict[int, str], now: dict[int, float]) -> bool:
         print(f"{name}: the same scores")
         return True
     old, new = np.array([float(text) for text in before.values()]), np.array(list(now.values()))
-    value, low, high = welch(new, old)
+    value, low, high, _ = welch(new, old)
     interval = f"95 %: {low:+.2f} to {high:+.2f}"
     if math.isnan(low):
         interval = "no interval: a single run, or runs that are all alike"
@@ -131,11 +131,10 @@ def versions(text: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def tasks_of(args: Args, row: pd.Series, script: Path, seeds: range) -> list[run.Task]:
-    """The runs of a row, by a script that has its source."""
-    words = [*launcher(args.python, int(row["processes"])), str(script)]
+def tasks_of(row: pd.Series, start: list[str], script: Path, seeds: range) -> list[run.Task]:
+    """The runs of a row, by a script that has its source. start: the words before the script."""
     runner = run.Args(
-        command=f"{shlex.join(words)} {row['flags']}",
+        command=f"{shlex.join([*start, str(script)])} {row['flags']}",
         env_ids=[row["env_id"]],
         num_seeds=len(seeds),
         start_seed=seeds.start,
@@ -157,11 +156,12 @@ def main() -> int:
     first = min(before) if args.start_seed is None else args.start_seed
     seeds = range(first, first + (args.num_seeds or len(before)))
 
+    start = launcher(args.python, int(row["processes"]))
     source = source_of(args.scripts / row["script"], row)
     script = args.runs_dir / f"{file_name(args.row)}-{digest(source)}" / row["script"]
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(source)
-    tasks = tasks_of(args, row, script, seeds)
+    tasks = tasks_of(row, start, script, seeds)
     # Old scripts do not know that a run is finished: for them --resume auto begins another one.
     done = [any(script.parent.glob(f"*__{seed}__*/agent.pt")) for seed in seeds]
     left = [task for task, is_done in zip(tasks, done, strict=True) if not is_done]

@@ -31,7 +31,6 @@ import tyro
 from common import (
     Signals,
     check_folder,
-    check_name,
     clock,
     cpu_count,
     fail,
@@ -377,8 +376,6 @@ def check(args: Args) -> None:
     unused = (args.partition, args.gpus, args.cpus, args.hours) != (None, 0, 1, 24.0)
     if args.launcher == "local" and unused:
         fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
-    if args.suite is not None:
-        check_name("--suite", args.suite)
     for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
         if folder is not None:
             check_folder(flag, folder)

@@ -334,8 +334,8 @@ def main() -> int:
         ours = Path(folder) / args.script
         source = (ROOT / "ppo" / args.script).read_text()
         ours.write_text(comparable(source, args.script, args.undo))
-        own_weights = recorded(ours, ours, args, Path(folder) / "ours.npy")
         their_weights = recorded(theirs, ours, args, Path(folder) / "theirs.npy")
+        own_weights = recorded(ours, ours, args, Path(folder) / "ours.npy")
     table = distances(own_weights, their_weights)
     print("iteration  way of the weights  difference, of the way")
     for iteration, (way, apart) in enumerate(table[1:], start=1):

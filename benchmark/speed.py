@@ -97,17 +97,8 @@ def python_of(given: Path | None, requirements: str, version: str = "3.10") -> l
         if found is None:
             fail(f"there is no interpreter {given}")
         return [os.path.abspath(found)]
-    versions = str(HERE / "requirements" / requirements)
-    return [
-        "uv",
-        "run",
-        "--no-project",
-        "--python",
-        version,
-        "--with-requirements",
-        versions,
-        "python",
-    ]
+    start = ["uv", "run", "--no-project", "--python", version, "--with-requirements"]
+    return [*start, str(HERE / "requirements" / requirements), "python"]
 
 
 def default_of(script: Path, field: str) -> str | None:
@@ -221,12 +212,13 @@ def train(program: Program, more: list[str], folder: Path, args: Args) -> Ended:
 
 def measure(program: Program, args: Args) -> tuple[float, float]:
     """Environment steps per second and memory in MiB, of a short and a long run."""
-    script = PPO / args.script
-    batch = int(default_of(script, "num_envs") or 1) * int(default_of(script, "num_steps") or 1)
-    if args.vary is not None:  # a rollout may be larger then
-        numbers = {word: program.command[i + 1] for i, word in enumerate(program.command[:-1])}
-        batch = int(numbers.get("--num-envs", default_of(script, "num_envs") or 1))
-        batch *= int(numbers.get("--num-steps", default_of(script, "num_steps") or 1))
+    batch = 1
+    for name in ("num_envs", "num_steps"):
+        number = default_of(PPO / args.script, name) or 1
+        flag = f"--{name.replace('_', '-')}"
+        if flag in program.command:  # of --vary
+            number = program.command[program.command.index(flag) + 1]
+        batch *= int(number)
     short = ITERATIONS_OF_SHORT * batch
     wanted = args.steps or STEPS.get(args.script, STEPS_OF_GAMES)
     longer = max(1, round(wanted / batch)) * batch

@@ -1,6 +1,6 @@
 """How far apart groups of runs are: Welch's intervals and tests, and Holm's correction.
 
-Part of tune.py, ablation.py, compare.py and suite.py, and of tools/ablations.py.
+Part of the programs that compare runs, and of tools/ablations.py.
 """
 
 import math
@@ -13,35 +13,13 @@ from scipy import stats
 ALPHA = 0.05  # probability that chance alone makes any difference look real
 
 
-class Difference(NamedTuple):
-    """Of two means, and its 95 % interval: NaN where there is none."""
+class Estimate(NamedTuple):
+    """A number, its 95 % interval and the p-value of a test against 0; NaN where there is none."""
 
     value: float
-    low: float
-    high: float
-
-
-class WeightedSum(NamedTuple):
-    """A weighted sum of means, its standard error and Satterthwaite's degrees of freedom.
-
-    The last two are NaN where runs do not vary or a sample has one run: nothing is known of chance
-    then.
-    """
-
-    value: float
-    error: float
-    df: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of the 95 % interval."""
-        half = self.error * float(stats.t.ppf(0.975, self.df))
-        return self.value - half, self.value + half
-
-    @property
-    def p_value(self) -> float:
-        """Of the two-sided t test whose interval this is, against a sum of 0."""
-        return float(2 * stats.t.sf(abs(self.value) / self.error, self.df))
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
 
 
 def variance(sample: np.ndarray) -> float:
@@ -55,57 +33,33 @@ def variance(sample: np.ndarray) -> float:
     return 0.0 if np.ptp(sample) == 0 else float(sample.var(ddof=1))
 
 
-def degrees_of_freedom(variances: np.ndarray, counts: np.ndarray) -> float:
-    """Satterthwaite's approximation for a sum of means of samples, (samples,) each.
-
-    With two samples it is that of Welch's test.
-    """
-    shares = variances / counts
-    return float(shares.sum() ** 2 / (shares**2 / (counts - 1)).sum())
-
-
-def weighted_sum(samples: Sequence[np.ndarray], weights: Sequence[float]) -> WeightedSum:
+def weighted_sum(samples: Sequence[np.ndarray], weights: Sequence[float]) -> Estimate:
     """Weighted sum of the means of independent samples, each (runs,), with their own variances.
 
-    With the weights 1 and -1 its interval and test are Welch's.
+    By a t test with Satterthwaite's degrees of freedom; with the weights 1 and -1 it is Welch's.
+    There is no interval if a sample has one run or none varies: nothing is known of chance then.
     """
     value = sum(weight * sample.mean() for sample, weight in zip(samples, weights, strict=True))
     variances = np.array([variance(sample) for sample in samples]) * np.square(weights)
-    counts = np.array([len(sample) for sample in samples])
     if not variances.sum() > 0:
-        return WeightedSum(float(value), math.nan, math.nan)
-    error = math.sqrt((variances / counts).sum())
-    return WeightedSum(float(value), error, degrees_of_freedom(variances, counts))
+        return Estimate(float(value))
+    counts = np.array([len(sample) for sample in samples])
+    shares = variances / counts
+    error = math.sqrt(shares.sum())
+    df = shares.sum() ** 2 / (shares**2 / (counts - 1)).sum()
+    half = error * float(stats.t.ppf(0.975, df))
+    p = float(2 * stats.t.sf(abs(value) / error, df))
+    return Estimate(float(value), value - half, value + half, p)
 
 
-def both_alike(scores: np.ndarray, baseline: np.ndarray) -> bool:
-    """Whether there are several runs on both sides, (runs,) each, and all have one score."""
-    together = np.concatenate([scores, baseline])
-    return min(len(scores), len(baseline)) > 1 and np.ptp(together) == 0
-
-
-def welch(scores: np.ndarray, baseline: np.ndarray) -> Difference:
+def welch(scores: np.ndarray, baseline: np.ndarray) -> Estimate:
     """How much higher the mean of the scores is, (runs,) and (runs of the baseline,).
 
-    Welch's t interval: the groups are independent and have variances of their own. There is none of
-    a single score, nor of two groups that differ and do not vary: they tell nothing about chance.
+    0, and certain, of several runs on both sides that all have one score.
     """
-    if both_alike(scores, baseline):
-        return Difference(0.0, 0.0, 0.0)
-    found = weighted_sum([scores, baseline], [1, -1])
-    return Difference(found.value, *found.interval)
-
-
-def p_value(scores: np.ndarray, baseline: np.ndarray) -> float:
-    """Of Welch's test of (runs,) and (runs of the baseline,), whose interval is that of `welch`.
-
-    NaN where there is none; 1 of scores that are all the same.
-    """
-    if both_alike(scores, baseline):
-        return 1.0
-    if not len(scores):
-        return math.nan
-    return weighted_sum([scores, baseline], [1, -1]).p_value
+    if min(len(scores), len(baseline)) > 1 and np.ptp([*scores, *baseline]) == 0:
+        return Estimate(0.0, 0.0, 0.0, 1.0)
+    return weighted_sum([scores, baseline], [1, -1])
 
 
 def beyond_chance(p_values: Sequence[float]) -> list[int]:

@@ -221,25 +221,32 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
 
 
 def run_check(search: Search, tuned: list[str], signals: Signals) -> pd.DataFrame:
-    """Train with fresh seeds; returns the rows of `Search.scores`, flags: defaults or tuned."""
+    """Train with fresh seeds; returns the rows of `Search.scores`, flags: defaults or tuned.
+
+    Exits with code 1 if not all runs end well, or no episode ended in one.
+    """
     first = max(CHECK_SEED, search.seeds.stop)
     seeds = range(first, first + search.args.check_seeds)
     kinds: dict[str, list[str]] = {"defaults": [], "tuned": tuned}
     tasks = [task for kind, flags in kinds.items() for task in search.tasks(flags, seeds, kind)]
     if exit_code := run.run_locally(tasks, search.args.workers, signals):
         raise SystemExit(exit_code)
-    return pd.concat(
+    tables = [
         search.scores(flags, seed).assign(flags=kind)
         for kind, flags in kinds.items()
         for seed in seeds
-    )
+    ]
+    if missing := len(tasks) - sum(map(len, tables)):
+        warn(f"no check: no episode ended in {missing} of its {len(tasks)} runs; train longer")
+        raise SystemExit(1)
+    return pd.concat(tables)
 
 
 def check_lines(scores: pd.DataFrame) -> list[str]:
     """What fresh seeds say of the tuned flags, with a table in Markdown."""
     means = scores.groupby(["flags", "seed"])["normalized"].mean()
     defaults, tuned = means["defaults"].to_numpy(), means["tuned"].to_numpy()
-    value, low, high = welch(tuned, defaults)
+    value, low, high, _ = welch(tuned, defaults)
     lines = [
         f"Tuned flags against defaults, {len(tuned)} fresh seeds: {value:+.3f} (95 %: {low:+.3f} "
         f"to {high:+.3f}), normalized. In the table ± is the standard deviation.",

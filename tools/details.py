@@ -8,12 +8,11 @@ import io
 import re
 import tokenize
 import tomllib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sync import PLUMBING, Collection, by_name, split_lines
+from sync import Collection, by_name
 
 EXPLAINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 DETAILS = {tag: detail["title"] for tag, detail in EXPLAINED.items()}
@@ -60,76 +59,10 @@ def docstring_of(source: str) -> str:
     return unit.code.strip('"\n') if unit else ""
 
 
-def declared_details(source: str) -> set[str]:
-    """Tags that the docstring's line `Details: core 1-12, atari 1-9, aux 3 (remark)` names.
-
-    Raises ValueError if there is not exactly one such line or if it cannot be read.
-    """
-    found = re.findall(r"^Details: (.*)$", docstring_of(source), re.MULTILINE)
-    if len(found) != 1:
-        raise ValueError(f"the docstring has {len(found)} lines `Details: ...`, not one")
-    declared: list[str] = []
-    group = ""
-    for item in re.sub(r"\(.*?\)", "", found[0]).strip(" .").split(","):
-        match = re.fullmatch(r"(?:([a-z]+) )?(\d+)(?:-(\d+))?", item.strip(" ."))
-        if not match or not (group := match[1] or group):
-            raise ValueError(f"cannot read `{item.strip()}` in the line `Details: {found[0]}`")
-        first, last = int(match[2]), int(match[3] or match[2])
-        declared += [f"{group}-{number}" for number in range(first, last + 1)]
-    if twice := [name for name, count in Counter(declared).items() if count > 1]:
-        raise ValueError(f"the line `Details: {found[0]}` names {', '.join(twice)} twice")
-    return set(declared)
-
-
 def declared_deviations(source: str) -> str:
     """The docstring's paragraph `Deviations: ...` on one line; empty if there is none."""
     found = re.search(r"^Deviations: (.+?)(?:\n\s*\n|\Z)", docstring_of(source), re.M | re.S)
     return " ".join(found[1].split()) if found else ""
-
-
-def words(text: str) -> set[str]:
-    """Words of a tag's text up to the first comma, colon, semicolon or parenthesis."""
-    return set(re.findall(r"[a-z0-9]+", re.split(r"[,;:(]", text.lower())[0]))
-
-
-def check_tags(source: str) -> list[str]:
-    """What is wrong with the tags of a script, one sentence per problem."""
-    tags, problems = find_tags(source), []
-    lines = split_lines(source)
-    end = next((n for n, line in enumerate(lines, 1) if PLUMBING.match(line)), len(lines) + 1)
-    for name, count in Counter(tag.name for tag in tags).items():
-        if count > 1 and name != "deviation":
-            problems.append(f"[{name}] appears {count} times")
-    deviations = declared_deviations(source)
-    for tag in tags:
-        where = f"line {tag.line}: [{tag.name}]"
-        if not tag.ends_code:
-            problems.append(f"{where} is not a comment at the end of a code line")
-        if tag.line > end:
-            problems.append(f"{where} is below the plumbing line")
-        if tag.name == "deviation":
-            stems = {word[:5] for word in words(tag.text)}
-            missing = stems - {word[:5] for word in re.findall(r"[a-z0-9]+", deviations.lower())}
-            if not stems or missing:
-                problems.append(f"{where} {tag.text}: not in the docstring's `Deviations:`")
-        elif tag.name not in DETAILS:
-            problems.append(f"{where} is not one of the {len(DETAILS)} details")
-        elif not words(tag.text) or not words(tag.text) <= set(
-            re.findall(r"[a-z0-9]+", DETAILS[tag.name].lower())
-        ):
-            problems.append(f"{where} {tag.text}: the detail's title is `{DETAILS[tag.name]}`")
-    if deviations and not any(tag.name == "deviation" for tag in tags):
-        problems.append("the docstring lists deviations but no line is tagged [deviation]")
-    try:
-        declared = declared_details(source)
-    except ValueError as error:
-        return [*problems, str(error)]
-    used = {tag.name for tag in tags} - {"deviation"}
-    if undeclared := sorted(used - declared):
-        problems.append(f"the docstring's `Details:` line lacks {', '.join(undeclared)}")
-    if absent := sorted(declared - used):
-        problems.append(f"the code lacks {', '.join(absent)} of the docstring's `Details:` line")
-    return problems
 
 
 def link(script: str, line: int, text: str) -> str:

@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
         if not problems:
             problems = notes.check(collection)
             stale = stale_files(collection)
-    except (OSError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         problems = [str(error)]
     for problem in problems:
         print(problem)

@@ -309,14 +309,9 @@ def presets_table(root: Path) -> str:
 
 
 def preset_command(script: str, env_id: str, flags: str) -> str:
-    """The shell command of a preset, wrapped to short lines."""
-    words = ["uv", "run", f"ppo/{script}", "--env-id", env_id, *flags.split()]
-    lines = [""]
-    for word in words:
-        if word.startswith("--") and len(lines[-1]) > 60:
-            lines.append("   ")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return " \\\n".join(lines)
+    """The shell command of a preset, in short lines; a flag and its value stay together."""
+    text = f"uv run ppo/{script} --env-id {env_id} {flags}"
+    return re.sub(r"(.{60}\S*(?: [^-]\S*)?) (?=--)", r"\1 \\\n    ", text)
 
 
 def presets_commands(root: Path) -> str:

@@ -16,7 +16,7 @@ from helpers.checks import (
     input_of,
     new_agent,
 )
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_calls, train
 from helpers.strides import eager_and_compiled, watch_strides
 from torch import nn
 
@@ -258,20 +258,14 @@ def test_truncated_episodes_are_bootstrapped_from_their_last_frames(
 ):
     """Not from those that the step returned: they are the first of the next episode, and dark."""
     passes: list[tuple[torch.Tensor, torch.Tensor]] = []  # frames and values
-    gae: list[tuple[Any, ...]] = []
-    features, compute_gae = script.Agent.features, script.compute_gae
+    features, gae = script.Agent.features, record_calls(script, "compute_gae", monkeypatch)
 
     def spy_features(agent: Any, obs: torch.Tensor) -> torch.Tensor:
         x = features(agent, obs)
         passes.append((obs.clone(), agent.get_value(x).detach()))
         return x
 
-    def spy_gae(*arguments: Any) -> Any:
-        gae.append(arguments)
-        return compute_gae(*arguments)
-
     monkeypatch.setattr(script.Agent, "features", spy_features)
-    monkeypatch.setattr(script, "compute_gae", spy_gae)
     flags = SHORT | {"total_timesteps": 64, "env_id": "arcade:Cut-v0"}
     train(script, tmp_path, **flags)
     _, values, next_values, terminated, truncated, _ = gae[0]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.checks import assert_first_ratio_is_1
-from helpers.in_process import load_script, record_batches, train
+from helpers.checks import assert_envpool_is_asked, assert_first_ratio_is_1
+from helpers.in_process import load_script, record_calls, train
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
@@ -35,22 +35,7 @@ def test_what_envpool_is_asked_for(tmp_path: Path):
     envs = make(tmp_path)
     obs, _ = envs.reset(seed=7)
     assert obs.shape == (4, 4, 84, 84) and obs.dtype == np.uint8
-    wanted = {
-        "num_envs": 4,
-        "noop_max": 30,
-        "frame_skip": 4,
-        "episodic_life": True,
-        "use_fire_reset": True,
-        "img_height": 84,
-        "img_width": 84,
-        "gray_scale": True,
-        "reward_clip": True,
-        "stack_num": 4,
-        "repeat_action_probability": 0.0,
-        "seed": 7,
-    }
-    config = envs.pool.spec.config._asdict()
-    assert {name: config[name] for name in wanted} == wanted
+    assert_envpool_is_asked(envs, num_envs=4, seed=7)
     assert envs.single_observation_space.shape == obs.shape[1:]
     assert envs.single_action_space.n == 4
     envs.close()
@@ -125,16 +110,15 @@ def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    batches = record_batches(script, monkeypatch)
+    calls = record_calls(script, "compute_gradient", monkeypatch)
     assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.01)
-    assert not batches[0]["obs"].equal(batches[16]["obs"])  # EnvPool fills an array of its own
+    assert not calls[0][1]["obs"].equal(calls[16][1]["obs"])  # EnvPool fills an array of its own
 
 
 def test_truncated_games_are_bootstrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A reset is a step later: the next row has the observation after each step, also the last."""
     limit_games(20, monkeypatch)
-    calls, compute_gae = [], script.compute_gae
-    monkeypatch.setattr(script, "compute_gae", lambda *a: calls.append(a) or compute_gae(*a))
+    calls = record_calls(script, "compute_gae", monkeypatch)
     train(script, tmp_path, **SHORT)
     for _, values, next_values, _, truncated, _ in calls:
         assert truncated[:-1].any()

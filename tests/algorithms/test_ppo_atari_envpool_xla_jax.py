@@ -18,6 +18,8 @@ import pytest
 import torch
 from filelock import FileLock
 from helpers import command_line
+from helpers.checks import assert_envpool_is_asked, assert_refused
+from helpers.definitions import advantages_by_definition
 from helpers.in_process import Run, flags_shown, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
@@ -38,25 +40,22 @@ TINY: dict[str, Any] = {"num_envs": ENVS, "num_steps": STEPS, "num_minibatches":
 TINY |= {"update_epochs": 2, "env_threads": 1}
 
 
-# ------ equations ------
+# ------ equations; of the loop alone where the scan script has the same code ------
 @both
 def test_advantages_are_those_of_the_definition(script: ModuleType):
     jax_equations.assert_gae_is_the_definition(script)
 
 
-@both
 @pytest.mark.parametrize("norm_adv", [True, False])
 @pytest.mark.parametrize("clip_vloss", [True, False])
-def test_loss_statistics_and_gradient_equal_torchs(
-    script: ModuleType, norm_adv: bool, clip_vloss: bool
-):
-    args = script.Args(norm_adv=norm_adv, clip_vloss=clip_vloss, clip_coef=0.2, ent_coef=0.1)
+def test_loss_statistics_and_gradient_equal_torchs(norm_adv: bool, clip_vloss: bool):
+    args = LOOP.Args(norm_adv=norm_adv, clip_vloss=clip_vloss, clip_coef=0.2, ent_coef=0.1)
     rng = np.random.default_rng(2)
     outputs = [rng.normal(size=32).astype(np.float32) * scale for scale in (0.3, 1, 0.3)]
     mb = jax_equations.random_minibatch(32)
 
     def loss(*outputs: Any) -> Any:
-        return script.ppo_loss(*outputs, jax.tree.map(jnp.asarray, mb), args)
+        return LOOP.ppo_loss(*outputs, jax.tree.map(jnp.asarray, mb), args)
 
     computed = jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
     (found, stats), gradient = computed(*map(jnp.asarray, outputs))
@@ -87,26 +86,24 @@ class Space:
 
 
 @cache
-def agent_of(script: ModuleType) -> Any:
-    return jax.jit(lambda: script.Agent(Space(), nnx.Rngs(3)))()
+def new_agent() -> Any:
+    return jax.jit(lambda: LOOP.Agent(Space(), nnx.Rngs(3)))()
 
 
-@both
 @pytest.mark.parametrize("max_grad_norm", [0.1, 1e6])
-def test_network_and_clipped_gradient_equal_torchs(script: ModuleType, max_grad_norm: float):
+def test_network_and_clipped_gradient_equal_torchs(max_grad_norm: float):
     rng = np.random.default_rng(0)
     batch = jax_equations.random_minibatch(8)
     batch["obs"] = rng.integers(0, 256, (8, 4, 84, 84), dtype=np.uint8)
     batch["actions"] = rng.integers(0, 5, 8)
     jax_equations.assert_gradient_is_torchs(
-        script, their, agent_of(script), their.Agent(Space()), batch, max_grad_norm=max_grad_norm
+        LOOP, their, new_agent(), their.Agent(Space()), batch, max_grad_norm=max_grad_norm
     )
 
 
-@both
-def test_initial_weights_are_orthogonal(script: ModuleType):
+def test_initial_weights_are_orthogonal():
     gains = {"network": 2**0.5, "critic": 1.0, "actor": 0.01}
-    for name, array in script.named(agent_of(script)).items():
+    for name, array in LOOP.named(new_agent()).items():
         if "bias" in name:
             assert not np.asarray(array).any()
             continue
@@ -117,9 +114,8 @@ def test_initial_weights_are_orthogonal(script: ModuleType):
         np.testing.assert_allclose(matrix.T @ matrix, wanted, atol=1e-4 * gain**2)
 
 
-@both
-def test_actions_are_sampled_from_the_policy(script: ModuleType):
-    agent = agent_of(script)
+def test_actions_are_sampled_from_the_policy():
+    agent = new_agent()
     x = jax.random.normal(jax.random.key(0), (1, 512)) * 5
     many = jnp.repeat(x, 20_000, 0)
     every = jnp.arange(5)
@@ -129,10 +125,9 @@ def test_actions_are_sampled_from_the_policy(script: ModuleType):
     assert (agent.get_action(many, jax.random.key(1), True) == probabilities.argmax()).all()
 
 
-@both
-def test_gradients_add_nothing_up_by_index(script: ModuleType):
+def test_gradients_add_nothing_up_by_index():
     """With deterministic results a GPU would do that one row after the other."""
-    agent, x, actions = agent_of(script), jnp.ones((8, 512)), jnp.arange(8) % 5
+    agent, x, actions = new_agent(), jnp.ones((8, 512)), jnp.arange(8) % 5
 
     def loss(agent: Any) -> Any:
         return agent.get_logprob_entropy_value(x, actions)[0].sum()
@@ -141,17 +136,11 @@ def test_gradients_add_nothing_up_by_index(script: ModuleType):
 
 
 # ------ EnvPool ------
-@both
-def test_what_envpool_is_asked_for(script: ModuleType, tmp_path: Path):
-    envs = script.make_envs(script.Args(num_envs=3), tmp_path)
+def test_what_envpool_is_asked_for(tmp_path: Path):
+    envs = LOOP.make_envs(LOOP.Args(num_envs=3), tmp_path)
     _, obs = envs.reset(seed=7)
     assert obs.shape == (3, 4, 84, 84) and obs.dtype == np.uint8
-    wanted = {"num_envs": 3, "noop_max": 30, "frame_skip": 4, "episodic_life": True}
-    wanted |= {"use_fire_reset": True, "img_height": 84, "img_width": 84, "gray_scale": True}
-    wanted |= {"reward_clip": True, "stack_num": 4, "seed": 7}
-    wanted |= {"repeat_action_probability": 0.0}
-    config = envs.pool.spec.config._asdict()
-    assert {name: config[name] for name in wanted} == wanted
+    assert_envpool_is_asked(envs, num_envs=3, seed=7)
     envs.close()
 
 
@@ -319,7 +308,7 @@ def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
         values, advantages = rows["values"], rows["advantages"]
         np.testing.assert_allclose(advantages + values, rows["returns"], rtol=1e-5, atol=1e-5)
         next_values = np.roll(values, -1, axis=0)  # after the last step stands the first one's
-        wanted = jax_equations.advantages_by_definition(
+        wanted = advantages_by_definition(
             rewards, values, next_values, terminated, truncated, run.args
         )
         np.testing.assert_allclose(advantages, wanted, rtol=1e-4, atol=1e-4)
@@ -496,16 +485,6 @@ def test_only_one_process_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFix
     assert "another process is writing this run" in capsys.readouterr().err
 
 
-class BoobyTrap:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def __reduce__(self) -> Any:
-        return Path.mkdir, (self.folder,)
-
-
 @pytest.mark.parametrize("kind", ["missing", "cut", "list", "pickle", "torch", "other", "newer"])
 def test_what_is_no_checkpoint_is_refused(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -515,7 +494,7 @@ def test_what_is_no_checkpoint_is_refused(
     file, save = tmp_path / "checkpoint.pt", serialization.msgpack_serialize
     file.write_bytes(save(state))
     assert LOOP.load_checkpoint(file)["args"] == LOOP.Args()
-    trap = BoobyTrap(tmp_path / "sprung")
+    trap = command_line.BoobyTrap(tmp_path / "sprung")
     contents = {
         "cut": save(state)[:-5],
         "list": save([1, 2]),
@@ -536,29 +515,11 @@ def test_what_is_no_checkpoint_is_refused(
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"env_id": "CartPole-v1"}, r"CartPole-v1 is not an Atari game, see ppo\.py"),
-        ({"env_id": "Brekout-v5"}, "EnvPool has no Brekout-v5; its games .*Breakout-v5"),
-        ({"env_threads": 0}, "--env-threads must be at least 1"),
-        ({"num_minibatches": 3}, "--num-minibatches must divide"),
-        ({"device": "cuda"}, "--device cuda: .*cuda"),
-        ({"seed": 2**31}, "--seed must be from 0 to"),
-        ({"learning_rate": float("nan")}, "--learning-rate must be from 0"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(
-    flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-):
-    jax_command_line.assert_refused(LOOP, capsys, message, **flags)
-
-
 def test_systems_without_compiled_steps_are_told_another_script(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr("sys.platform", "darwin")
-    jax_command_line.assert_refused(LOOP, capsys, "see ppo_atari_envpool.py$")
+    assert_refused(LOOP, {}, "see ppo_atari_envpool.py$", capsys)
 
 
 @pytest.mark.parametrize("asked", [True, False])

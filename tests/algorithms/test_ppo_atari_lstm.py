@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 from helpers.checks import assert_first_ratio_is_1, input_of, new_agent
-from helpers.in_process import load_script, record_batches, record_mixed_gradients, train
+from helpers.in_process import (
+    load_script,
+    record_calls,
+    record_mixed_gradients,
+    train,
+)
 from torch import Tensor, nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
@@ -115,9 +120,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
 
 def test_first_ratio_is_1_across_episode_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """What the update recomputes from the states of the rollout's first row is what acted."""
-    batches = record_batches(script, monkeypatch)
+    calls = record_calls(script, "compute_gradient", monkeypatch)
     assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.01)
-    dones = torch.cat([batch["dones"] for batch in batches[::4]])
+    dones = torch.cat([batch["dones"] for _, batch, *_ in calls[::4]])
     assert 0.05 < dones.float().mean() < 0.5
 
 
@@ -125,17 +130,13 @@ def test_minibatches_are_whole_environments_in_time_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     orders = []
-    compute_gradient = script.compute_gradient
-
-    def recording(agent: Any, batch: dict, mb_inds: Tensor, *arguments: Any) -> Any:
+    calls = record_calls(script, "compute_gradient", monkeypatch)
+    train(script, tmp_path, **(SHORT | {"num_envs": 4}))
+    for _, _, mb_inds, *_ in calls:
         steps, envs = mb_inds.view(24, 2) // 4, mb_inds.view(24, 2) % 4
         assert (steps == torch.arange(24)[:, None]).all()
         assert (envs == envs[0]).all()
         orders.append(envs[0].tolist())
-        return compute_gradient(agent, batch, mb_inds, *arguments)
-
-    monkeypatch.setattr(script, "compute_gradient", recording)
-    train(script, tmp_path, **(SHORT | {"num_envs": 4}))
     for epoch in range(0, len(orders), 2):
         assert sorted(orders[epoch] + orders[epoch + 1]) == [0, 1, 2, 3]
     assert len({tuple(order) for order in orders}) > 2  # shuffled
@@ -163,13 +164,13 @@ def test_state_is_zeroed_where_an_episode_starts_and_nowhere_else(
     passes: list[Pass], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """In the rollouts, across their borders, and in the update."""
-    batches = record_batches(script, monkeypatch)
+    calls = record_calls(script, "compute_gradient", monkeypatch)
     train(script, tmp_path, **(SHORT | {"num_steps": 5, "total_timesteps": 10 * 20}))
     # 5 steps, the value after them and 2 x 2 minibatches.
     rows = [one for i, one in enumerate(passes) if i % 10 < 5]
     assert_zeroed_where_episodes_start(rows, least=10)
     dones = torch.cat([row[2] for row in rows])
-    assert torch.equal(dones, torch.cat([batch["dones"] for batch in batches[::4]]))
+    assert torch.equal(dones, torch.cat([batch["dones"] for _, batch, *_ in calls[::4]]))
     assert dones.view(-1, 5, 2)[1:, 0].any()  # also on the first row of a later rollout
     for last, first in zip(passes[5::10], passes[10::10], strict=False):
         # The same observation, state and done, seen at the end of one rollout and in the next.
@@ -187,19 +188,13 @@ def test_last_observation_of_a_truncated_episode_is_valued_with_its_memory(
     passes: list[Pass], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """That of the step before; and what goes on to the next step is as without it."""
-    gae: list[tuple[Any, ...]] = []
-    compute_gae, get_value = script.compute_gae, script.Agent.get_value
+    gae, get_value = record_calls(script, "compute_gae", monkeypatch), script.Agent.get_value
     values: list[Tensor] = []
-
-    def spy_gae(*arguments: Any) -> Any:
-        gae.append(arguments)
-        return compute_gae(*arguments)
 
     def spy_value(agent: Any, x: Tensor) -> Tensor:
         values.append(get_value(agent, x).detach())
         return get_value(agent, x)
 
-    monkeypatch.setattr(script, "compute_gae", spy_gae)
     monkeypatch.setattr(script.Agent, "get_value", spy_value)
     flags = SHORT | {"env_id": "arcade:Cut-v0", "num_envs": 4, "total_timesteps": 24 * 4}
     train(script, tmp_path, **flags)

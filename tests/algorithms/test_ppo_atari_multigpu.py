@@ -18,9 +18,9 @@ import pytest
 import torch
 from helpers import command_line
 from helpers.checks import new_agent
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_calls, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
-from helpers.strides import eager_and_compiled, watch_strides
+from helpers.strides import watch_strides
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import Tensor
 
@@ -81,12 +81,10 @@ def watched(module: ModuleType, folder: Path, **flags: Any) -> list[bool]:
     return right
 
 
-@eager_and_compiled
-def test_gradients_lie_in_memory_as_their_weights(compile: bool, tmp_path: Path):
+def test_gradients_lie_in_memory_as_their_weights(tmp_path: Path):
     """Also when they have been added up over the processes."""
-    flags = SHORT | {"total_timesteps": 96, "update_epochs": 1, "compile": compile}
-    seconds = 300 if compile else 60  # both compile at the same time
-    assert together(NAME, watched, tmp_path, seconds=seconds, **flags) == [[True] * 2] * 2
+    flags = SHORT | {"total_timesteps": 96, "update_epochs": 1}
+    assert together(NAME, watched, tmp_path, **flags) == [[True] * 2] * 2
 
 
 # ------ whole runs ------
@@ -147,9 +145,7 @@ def test_run_equals_the_parents_with_all_environments(
     The KL divergence ends some updates early.
     """
     parent = load_script("ppo_atari.py")
-    updates, compute_gradient = [], parent.compute_gradient
-    spy = lambda *arguments: updates.append(1) or compute_gradient(*arguments)  # noqa: E731
-    monkeypatch.setattr(parent, "compute_gradient", spy)
+    updates = record_calls(parent, "compute_gradient", monkeypatch)
     monkeypatch.setattr(parent.Agent, "get_action", None)
     monkeypatch.setattr(parent, "torch", torch)
     fix_chance(parent, range(2), 2)

@@ -20,7 +20,8 @@ from helpers.checks import (
     assert_same_weights,
     new_agent,
 )
-from helpers.in_process import load_script, train
+from helpers.definitions import assert_rewards_are_scaled, discounted_sums, two_pass
+from helpers.in_process import load_script, record_calls, train
 from helpers.sb3_update import OBS, ROWS, assert_update_equals_sb3, moved_agent
 from scipy.stats import kstest
 from torch import Tensor
@@ -125,20 +126,13 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
     batches: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """The log-probabilities of the update are those of a mean moved by at most rpo_alpha."""
-    moved: list[Tensor] = []
-    evaluate = script.Agent.get_logprob_entropy_value
-
-    def spy(self: Any, x: Tensor, action: Tensor) -> Any:
-        moved.append(action.clone())
-        return evaluate(self, x, action)
-
-    monkeypatch.setattr(script.Agent, "get_logprob_entropy_value", spy)
+    calls = record_calls(script.Agent, "get_logprob_entropy_value", monkeypatch)
     flags = WALK | {"total_timesteps": 48, "num_minibatches": 1, "update_epochs": 1}
     for alpha in (0.0, 0.5):
-        moved.clear()
+        calls.clear()
         torch.manual_seed(0)
         train(script, tmp_path / str(alpha), **flags, rpo_alpha=alpha)
-        in_rollout, in_update = moved
+        (_, _, in_rollout), (_, _, in_update) = calls
         distance = (in_update.sort(0)[0] - in_rollout.sort(0)[0]).abs()
         assert (distance.max() > 0) == (alpha > 0)
         torch.testing.assert_close(batches[-1]["batch"]["actions"], in_rollout)  # stays stored
@@ -148,9 +142,8 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
     agent = moved_agent(script, gym.spaces.Box(-1, 1, (2,)))
     batch["obs"] = torch.zeros(48, 5)
     for _ in range(200):
-        moved.clear()
         script.compute_gradient(agent, batch, torch.arange(48), args)
-        noise.append(moved[0] - batch["actions"])
+        noise.append(calls[-1][2] - batch["actions"])
     z = torch.stack(noise)
     assert z.abs().max() <= 0.5 and z.abs().max() > 0.499
     assert z.var().item() == pytest.approx(1 / 12, rel=0.05)
@@ -158,10 +151,6 @@ def test_robust_policy_optimization_moves_the_mean_in_the_update_only(
 
 
 # ------ statistics ------
-def two_pass(x: np.ndarray) -> np.ndarray:
-    return np.stack([np.full(x.shape[1], len(x)), x.mean(0), x.std(0)])
-
-
 @pytest.mark.parametrize("sizes", [[100], [1, 99], [3, 7, 50, 40], [1] * 100], ids=str)
 def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
     x = np.random.default_rng(0).normal([1, -300, 0.01], [2, 40, 0.001], (100, 3))
@@ -170,19 +159,6 @@ def test_merge_stats_equals_a_two_pass_computation(sizes: list[int]):
         script.merge_stats(stats, torch.from_numpy(x[start : start + size]).float())
         start += size
     np.testing.assert_allclose(stats, two_pass(x), rtol=2e-4)
-
-
-def discounted_sums(rewards: np.ndarray, done: np.ndarray, gamma: float) -> np.ndarray:
-    """Of each row: rewards of its episode up to it, each discounted by its age."""
-    sums = np.zeros_like(rewards)
-    for env in range(rewards.shape[1]):
-        first = 0
-        for t in range(len(rewards)):
-            ages = t - np.arange(first, t + 1)
-            sums[t, env] = gamma**ages @ rewards[first : t + 1, env]
-            if done[t, env]:
-                first = t + 1
-    return sums
 
 
 def run_and_raw_rewards(folder: Path, monkeypatch: pytest.MonkeyPatch, **flags: Any) -> Any:
@@ -221,15 +197,9 @@ def test_statistics_cover_all_steps(batches: list, monkeypatch: pytest.MonkeyPat
 def test_rewards_are_scaled_and_clipped(
     batches: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """By the deviation of the discounted sums up to and including this rollout."""
     _, raw = run_and_raw_rewards(tmp_path, monkeypatch, **WALK)
-    sums = discounted_sums(raw, np.concatenate([seen["done"] for seen in batches]), gamma=0.9)
-    clipped = 0
-    for i, seen in enumerate(batches):
-        expected = raw[16 * i : 16 * (i + 1)] / sums[: 16 * (i + 1)].std()
-        clipped += (expected > 10).sum()
-        np.testing.assert_allclose(seen["rewards"], expected.clip(-10, 10), rtol=1e-4)
-    assert clipped > 0
+    done = np.concatenate([seen["done"] for seen in batches])
+    assert_rewards_are_scaled([seen["rewards"] for seen in batches], raw, done, gamma=0.9)
 
 
 def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
@@ -260,8 +230,8 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
 def test_truncated_episodes_are_bootstrapped_from_normalized_observations(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    valued, bootstrapped = [], []
-    get_value, compute_gae = script.Agent.get_value, script.compute_gae
+    valued, get_value = [], script.Agent.get_value
+    calls = record_calls(script, "compute_gae", monkeypatch)
 
     def spy(agent: Any, x: Tensor) -> Tensor:
         value = get_value(agent, x)  # of what is normalized: the test above
@@ -269,14 +239,8 @@ def test_truncated_episodes_are_bootstrapped_from_normalized_observations(
         return value
 
     monkeypatch.setattr(script.Agent, "get_value", spy)
-
-    def spy_gae(*arguments: Any) -> Any:
-        _, _, next_values, _, truncated, _ = arguments
-        bootstrapped.extend(next_values[truncated])
-        return compute_gae(*arguments)
-
-    monkeypatch.setattr(script, "compute_gae", spy_gae)
     train(script, tmp_path, **WALK)
+    bootstrapped = [x for _, _, x, _, truncated, _ in calls for x in x[truncated]]
     assert len(bootstrapped) > 10 and np.isin(bootstrapped, np.float32(valued)).all()
 
 

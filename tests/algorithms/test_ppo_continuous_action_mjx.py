@@ -12,6 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import command_line
+from helpers.checks import assert_refused
+from helpers.definitions import (
+    advantages_by_definition,
+    assert_rewards_are_scaled,
+    discounted_sums,
+    two_pass,
+)
 from helpers.in_process import Run, load_script, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
@@ -113,10 +120,6 @@ def test_update_visits_every_row_and_stops_at_the_target_kl(monkeypatch: pytest.
 
 
 # ------ statistics ------
-def two_pass(x: np.ndarray) -> np.ndarray:
-    return np.stack([np.full(x.shape[1], len(x)), x.mean(0), x.std(0)])
-
-
 def test_merge_stats_equals_a_two_pass_computation():
     rng = np.random.default_rng(0)
     x = rng.normal([1, -300, 0.01], [2, 40, 0.001], (100, 3)).astype(np.float32)
@@ -146,18 +149,6 @@ def test_the_agent_normalizes_and_clips_observations():
     np.testing.assert_allclose(found, (obs - mean) / std, rtol=1e-4, atol=1e-5)
     far = agent.normalize(jnp.array([[1e9, -1e9, 0.0, 0.0, 0.0]]))
     assert far[0, :2].tolist() == [10.0, -10.0]
-
-
-def discounted_sums(rewards: np.ndarray, done: np.ndarray, gamma: float) -> np.ndarray:
-    """Of each row: rewards of its episode up to it, each discounted by its age; flat."""
-    sums = np.zeros(rewards.shape)
-    for env in range(rewards.shape[1]):
-        for t in range(len(rewards)):
-            ends = np.flatnonzero(done[:t, env])
-            first = ends[-1] + 1 if len(ends) else 0
-            ages = t - np.arange(first, t + 1)
-            sums[t, env] = gamma**ages @ rewards[first : t + 1, env]
-    return sums.ravel()
 
 
 def in_step(_key: Any, shape: tuple[int], low: int, high: int) -> Any:
@@ -230,21 +221,13 @@ def test_statistics_cover_all_rows(iterations: list[dict[str, Any]]):
     folder = iterations[0]["run"].folder
     found = saved_stats(folder, "obs_stats")
     np.testing.assert_allclose(found, two_pass(obs.reshape(-1, 5)), rtol=1e-3, atol=1e-3)
-    wanted = two_pass(discounted_sums(rewards, is_done(iterations), 0.9)[:, None])
+    wanted = two_pass(discounted_sums(rewards, is_done(iterations), 0.9).reshape(-1, 1))
     np.testing.assert_allclose(saved_stats(folder, "return_stats"), wanted, rtol=1e-3)
 
 
 def test_rewards_are_scaled_and_clipped(iterations: list[dict[str, Any]]):
-    """By the deviation of the discounted sums up to and including this rollout."""
-    raw, done = joined(iterations, "rows", "rewards"), is_done(iterations)
-    clipped = 0
-    for i, seen in enumerate(iterations):
-        until = STEPS * (i + 1)
-        scale = discounted_sums(raw[:until], done[:until], 0.9).std()
-        wanted = raw[until - STEPS : until] / scale
-        clipped += (wanted > 10).sum()
-        np.testing.assert_allclose(seen["gae"][0], wanted.clip(-10, 10), rtol=1e-3, atol=1e-5)
-    assert clipped > 0
+    raw, scaled = joined(iterations, "rows", "rewards"), [seen["gae"][0] for seen in iterations]
+    assert_rewards_are_scaled(scaled, raw, is_done(iterations), gamma=0.9, rtol=1e-3)
 
 
 def test_observations_are_normalized_and_clipped(iterations: list[dict[str, Any]]):
@@ -287,7 +270,7 @@ def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[di
         _, _, next_values, terminated, truncated = seen["gae"]
         np.testing.assert_array_equal(terminated, seen["rows"]["terminated"])
         np.testing.assert_array_equal(truncated, seen["rows"]["truncated"])
-        wanted = jax_equations.advantages_by_definition(*seen["gae"], args)
+        wanted = advantages_by_definition(*seen["gae"], args)
         np.testing.assert_allclose(seen["batch"]["advantages"], wanted, rtol=1e-3, atol=1e-3)
         # The value after a step is that of what the step led to, before any reset.
         np.testing.assert_allclose(next_values, seen["final_values"], rtol=1e-3, atol=1e-3)
@@ -543,21 +526,6 @@ def test_command_line(tmp_path: Path):
     assert "episode   2: return" in printed
 
 
-# ------ bad input ------
-@pytest.mark.parametrize(
-    ("env_id", "message"),
-    [
-        ("CartpoleBalence", "has no CartpoleBalence; it has .*CartpoleBalance, "),
-        ("robots:Dril", "has no Dril; it has .*Drill"),
-        ("nowhere:Drill", "--env-id nowhere:Drill: No module named 'nowhere'"),
-    ],
-)
-def test_an_unknown_task_is_refused_in_one_line(
-    env_id: str, message: str, capsys: pytest.CaptureFixture[str]
-):
-    jax_command_line.assert_refused(script, capsys, message, env_id=env_id)
-
-
 def test_films_need_something_to_draw_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -566,4 +534,4 @@ def test_films_need_something_to_draw_on(
 
     monkeypatch.setattr(script.mujoco, "Renderer", without_screen)
     flags = {"env_id": "robots:Drill", "capture_video": True}
-    jax_command_line.assert_refused(script, capsys, "put MUJOCO_GL=egl before", **flags)
+    assert_refused(script, flags, "put MUJOCO_GL=egl before", capsys)

@@ -2,33 +2,10 @@
 
 import numpy as np
 import pytest
+from helpers.definitions import advantages_by_definition
 from helpers.in_process import load_script
 
 ppo = load_script("ppo.py")
-
-
-def definition(
-    rewards: np.ndarray,
-    values: np.ndarray,
-    next_values: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    gamma: float,
-    lam: float,
-) -> np.ndarray:
-    """Of a column: A_t = sum over k of (gamma lambda)^k delta_{t+k}, up to the episode's end.
-
-    delta is the one-step error of the value; the value after a terminal state is 0.
-    """
-    advantages = np.zeros(len(rewards))
-    for t in range(len(rewards)):
-        for k in range(t, len(rewards)):
-            value_after = 0.0 if terminated[k] else next_values[k]
-            delta = rewards[k] + gamma * value_after - values[k]
-            advantages[t] += (gamma * lam) ** (k - t) * delta
-            if terminated[k] or truncated[k]:
-                break
-    return advantages
 
 
 @pytest.mark.parametrize(
@@ -42,9 +19,9 @@ def test_equals_the_definition(gamma: float, lam: float):
         arguments = [rng.normal(size=shape).astype(np.float32) for _ in range(3)]
         arguments += [rng.random(shape) < 0.2 for _ in range(2)]
         before = [array.copy() for array in arguments]
-        advantages, returns = ppo.compute_gae(*arguments, ppo.Args(gamma=gamma, gae_lambda=lam))
-        columns = zip(*(array.T for array in arguments), strict=True)
-        expected = np.stack([definition(*column, gamma, lam) for column in columns], axis=1)
+        args = ppo.Args(gamma=gamma, gae_lambda=lam)
+        advantages, returns = ppo.compute_gae(*arguments, args)
+        expected = advantages_by_definition(*arguments, args)
         assert advantages.dtype == returns.dtype == np.float32
         np.testing.assert_allclose(advantages, expected, rtol=2e-5, atol=2e-5)
         np.testing.assert_allclose(returns, expected + arguments[1], rtol=2e-5, atol=2e-5)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import command_line, newcomer
 from helpers.checks import assert_first_ratio_is_1, input_of
-from helpers.in_process import load_program, load_script, train
+from helpers.in_process import load_program, load_script, record_calls, train
 from helpers.newcomer import needs_uv
 
 pytest.importorskip("supersuit", reason="needs the extra `pettingzoo`")
@@ -252,14 +252,7 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
     toy: type[Toy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     toy.outs = {1: 5}
-    learned: list[torch.Tensor] = []
-    compute_gradient = script.compute_gradient
-
-    def recording(agent: Any, batch: dict, mb_inds: torch.Tensor, args: Any) -> Any:
-        learned.append(mb_inds)
-        return compute_gradient(agent, batch, mb_inds, args)
-
-    monkeypatch.setattr(script, "compute_gradient", recording)
+    calls = record_calls(script, "compute_gradient", monkeypatch)
     flags = SHORT | {"env_id": "toy_v0", "learning_rate": 0.01}
     assert_first_ratio_is_1(script, monkeypatch, tmp_path, **flags)
     playing = np.ones((64, 2, 2), bool)
@@ -270,7 +263,7 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
             playing[begin + 2 : begin + length, game, 1] = False  # out since the second step
             begin, played = begin + length, played + 1
     for epoch in range(8):  # four of each rollout
-        minibatches = learned[4 * epoch : 4 * epoch + 4]
+        minibatches = [mb_inds for _, _, mb_inds, _ in calls[4 * epoch : 4 * epoch + 4]]
         assert np.ptp([len(rows) for rows in minibatches]) <= 1
         expected = np.flatnonzero(playing[32 * (epoch // 4) :][:32])
         assert sorted(torch.cat(minibatches).tolist()) == expected.tolist()
@@ -281,14 +274,7 @@ def test_truncated_games_are_worth_what_their_last_frames_are(
 ):
     """The first rollout's values are those of the weights before training."""
     toy.limit = 8  # two steps
-    seen: list[Any] = []
-    compute_gae = script.compute_gae
-
-    def recording(*arguments: Any) -> Any:
-        seen.append(arguments)
-        return compute_gae(*arguments)
-
-    monkeypatch.setattr(script, "compute_gae", recording)
+    seen = record_calls(script, "compute_gae", monkeypatch)
     flags = SHORT | {"total_timesteps": 128, "learning_rate": 0.0}
     run = train(script, tmp_path, env_id="toy_v0", **flags)
     _, values, next_values, terminated, truncated, _ = seen[0]

@@ -24,7 +24,8 @@ from helpers.checks import (
     input_of,
     new_agent,
 )
-from helpers.in_process import load_script, record_batches, train
+from helpers.definitions import assert_rewards_are_scaled, discounted_sums, two_pass
+from helpers.in_process import load_script, record_calls, train
 from helpers.strides import eager_and_compiled, watch_strides
 from moviepy import VideoFileClip
 from torch import Tensor, nn
@@ -128,37 +129,22 @@ def rollouts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, np.ndarray]]:
     return seen
 
 
-def discounted_sums(paid: np.ndarray, ends: np.ndarray, gamma: float) -> np.ndarray:
-    """Of each row: its reward plus the discounted earlier ones of its episode, by definition."""
-    sums = np.zeros(paid.shape)
-    for t, env in np.ndindex(*paid.shape):
-        earlier = np.flatnonzero(ends[:t, env])
-        start = earlier[-1] + 1 if len(earlier) else 0
-        sums[t, env] = sum(gamma ** (t - k) * paid[k, env] for k in range(start, t + 1))
-    return sums
-
-
 def test_rewards_are_scaled_and_clipped(rollouts: list, tmp_path: Path):
-    """By the deviation of the discounted sums up to and including this rollout."""
     run = train(script, tmp_path, **SHORT)
     paid, ends = (
         np.concatenate([rollout[name] for rollout in rollouts]) for name in ("paid", "ends")
     )
-    sums, clipped = discounted_sums(paid, ends, gamma=0.9), 0
-    for i, rollout in enumerate(rollouts):
-        expected = rollout["paid"] / sums[: 16 * (i + 1)].std()
-        clipped += (expected > 10).sum()
-        np.testing.assert_allclose(rollout["rewards"], expected.clip(-10, 10), rtol=1e-4)
-    assert len(rollouts) == 6 and clipped > 0
-    expected_stats = np.array([[sums.size], [sums.mean()], [sums.std()]])
-    np.testing.assert_allclose(run.state["agent"]["return_stats"], expected_stats, rtol=1e-4)
+    assert_rewards_are_scaled([rollout["rewards"] for rollout in rollouts], paid, ends, gamma=0.9)
+    expected = two_pass(discounted_sums(paid, ends, gamma=0.9).reshape(-1, 1))
+    np.testing.assert_allclose(run.state["agent"]["return_stats"], expected, rtol=1e-4)
+    assert len(rollouts) == 6
 
 
 def test_ends_cut_episodes(rollouts: list, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The reset comes on the same step: the row after an end is the first of an episode."""
-    batches = record_batches(script, monkeypatch)
+    calls = record_calls(script, "compute_gradient", monkeypatch)
     train(script, tmp_path, **SHORT)
-    for rollout, batch in zip(rollouts, batches[::3], strict=True):
+    for rollout, (_, batch, *_) in zip(rollouts, calls[::3], strict=True):
         ends = rollout["ends"]
         np.testing.assert_array_equal(rollout["terminated"], ends)
         assert not rollout["truncated"].any()

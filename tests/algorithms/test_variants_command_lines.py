@@ -17,6 +17,9 @@ NEEDS = {  # the package without which a script cannot be imported
     "ppo_atari_envpool.py": "envpool",
     "ppo_atari_envpool_multigpu.py": "envpool",
     "ppo_pettingzoo_ma_atari.py": "supersuit",
+    "ppo_atari_envpool_xla_jax.py": "jax",
+    "ppo_gymnax.py": "gymnax",
+    "ppo_continuous_action_mjx.py": "mujoco_playground",
 }
 
 
@@ -116,6 +119,26 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"env_id": "quadrapong_v4", "num_envs": 6},
         "must be a multiple of the game's 4 players",
     ),
+    ("ppo_atari_envpool_xla_jax.py", {"env_id": "CartPole-v1"}, r"no.* Atari game, see ppo\.py"),
+    ("ppo_atari_envpool_xla_jax.py", {"env_id": "Brekout-v5"}, "no Brekout-v5; .*Breakout-v5"),
+    ("ppo_atari_envpool_xla_jax.py", {"env_threads": 0}, "--env-threads must be at least 1"),
+    ("ppo_atari_envpool_xla_jax.py", {"num_minibatches": 3}, "--num-minibatches must divide"),
+    ("ppo_atari_envpool_xla_jax.py", {"device": "cuda"}, "--device cuda: .*cuda"),
+    ("ppo_atari_envpool_xla_jax.py", {"seed": 2**31}, "--seed must be from 0 to"),
+    ("ppo_atari_envpool_xla_jax.py", {"learning_rate": float("nan")}, "--learning-rate must be"),
+    ("ppo_gymnax.py", {"env_id": "Pendulum-v1"}, "action space Box.*: ppo_continuous_action"),
+    ("ppo_gymnax.py", {"env_id": "FrozenLake-misc"}, "observation space Discrete.* must be a Box"),
+    ("ppo_gymnax.py", {"env_id": "CartPole-v2"}, "no CartPole-v2; it has .*CartPole-v1"),
+    ("ppo_gymnax.py", {"num_seeds": 0}, "--num-seeds and --log-every must be"),
+    ("ppo_gymnax.py", {"log_every": 0}, "--num-seeds and --log-every must be"),
+    (
+        "ppo_gymnax.py",
+        {"env_id": "DiscountingChain-bsuite", "capture_video": True},
+        "cannot render rgb_array",
+    ),
+    ("ppo_continuous_action_mjx.py", {"env_id": "CartpoleBalence"}, "it has .*CartpoleBalance, "),
+    ("ppo_continuous_action_mjx.py", {"env_id": "robots:Dril"}, "has no Dril; it has .*Drill"),
+    ("ppo_continuous_action_mjx.py", {"env_id": "nowhere:Drill"}, "No module named 'nowhere'"),
 ]
 
 

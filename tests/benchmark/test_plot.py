@@ -112,18 +112,3 @@ def test_a_suite_is_one_picture(tmp_path):
     first, _, table = files[3].read_text().partition("\n\n")
     assert "180 (95 %: -92 to 452)" in first and "higher in 1 of 2" in first
     assert f"| {WALKER} | 250.00 ± 70.71 (2 seeds) | 125.92 ± 10.01 (1M steps) |" in table
-
-
-@pytest.mark.parametrize("case", ["absent", "empty", "mixed", "beside"])
-def test_bad_input_is_one_line_and_exit_code_2(case, tmp_path):
-    runs_dir = make_group(tmp_path / "runs", {"X-v0": [1.0]})
-    flags = ("--beside", "no-folder") if case == "beside" else ()
-    if case == "absent":
-        runs_dir = tmp_path / "absent"
-    if case == "empty":
-        runs_dir = tmp_path
-    if case == "mixed":
-        make_group(runs_dir, {"X-v0": [1.0]}, name="other")
-    done = run_program("plot.py", "--runs-dir", str(runs_dir), "--out", str(tmp_path / "o"), *flags)
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
-    assert not (tmp_path / "o").exists()

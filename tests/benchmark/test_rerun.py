@@ -1,6 +1,5 @@
 """benchmark/rerun.py: which source it runs, and when it says that a published row agrees."""
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +7,7 @@ from pathlib import Path
 import pytest
 import rerun
 from edits import own_ablations
-from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops, write_returns
-from helpers.command_line import finish
+from helpers.benchmark_runs import FakeScript, run_program, starts, write_returns
 from helpers.in_process import ROOT
 from scipy import stats
 
@@ -109,37 +107,6 @@ def test_the_published_version_of_a_script_is_run(fake):
     fake.publish([5.0, 5.0], script_hash="abc")
     done = fake.run_again("--num-seeds", "1")
     assert done.returncode == 1 and "fake.py has changed: published with abc" in done.stderr
-
-
-def test_its_runs_save_and_end_when_it_is_stopped(fake):
-    fake.publish([1.0, 2.0], env_id="Slow-v0")
-    words = fake.words("--workers", "2", env_id="Slow-v0")
-    process = subprocess.Popen(
-        [sys.executable, str(BENCHMARK / "rerun.py"), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    fake.runs_dir /= f"it-Slow-v0-{rerun.digest(fake.path.read_text())}"
-    fake.wait_until_running(2)
-    process.send_signal(signal.SIGINT)
-    code, output, _ = finish(process)
-    assert code == 130 and "2 runs: 0 done, 0 failed, 2 stopped" in output
-    assert [stops(folder) for folder in fake.run_folders()] == ["1", "1"]
-
-
-@pytest.mark.parametrize(
-    ("row", "changed", "problem"),
-    [
-        ("it/Y-v0", {}, "it/Y-v0 is no row in"),
-        ("it/X-v0", {"processes": "2"}, "give --python"),
-    ],
-)
-def test_bad_input_is_exit_code_2(fake, row, changed, problem):
-    fake.publish([1.0, 2.0], **changed)
-    folders = ["--results", str(fake.folder), "--scripts", str(fake.folder)]
-    done = run_program("rerun.py", row, *folders, "--runs-dir", str(fake.runs_dir))
-    assert done.returncode == 2 and problem in done.stderr
 
 
 def test_a_detail_is_left_out_of_the_present_script():

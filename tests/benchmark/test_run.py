@@ -1,7 +1,6 @@
 """The benchmark runner, driven with a script that only pretends to train."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from common import Signals, kill_all
-from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, stops
+from helpers.benchmark_runs import BENCHMARK, FakeScript, starts, stops
 from helpers.command_line import children, finish, wait_until
 
 
@@ -151,27 +150,6 @@ def test_the_loss_of_the_terminal_stops_unless_it_is_ignored(ignored):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize(
-    ("flags", "command"),
-    [
-        (("--env-ids",), ""),
-        (("--env-ids", "A-v0", "A-v0"), ""),
-        (("--env-ids", "A-v0", "--env-flags", "gamma 0.9"), ""),
-        (("--env-ids", "A-v0", "--workers", "0"), ""),
-        (("--env-ids", "A-v0", "--gpus", "1"), ""),
-        (("--env-ids", "A-v0"), "python absent.py"),
-        (("--env-ids", "A-v0"), "absent-program fake.py"),
-        (("--env-ids", "A-v0"), "python fake.py --seed 3"),
-        (("--env-ids", "A-v0"), "python fake.py --num-seeds=2"),
-    ],
-)
-def test_bad_input_is_exit_code_2_and_starts_nothing(fake, flags, command, monkeypatch):
-    monkeypatch.chdir(fake.folder)
-    result = fake.run(*flags, command=command)
-    assert result.returncode == 2 and not fake.run_folders()
-    assert result.stderr.splitlines()[-1].startswith(("error: ", "╰"))
-
-
 def test_finished_runs_are_drawn(fake, tmp_path):
     """A real script trains, and plot.py follows it; the exit code is plot.py's."""
     command = f"{sys.executable} {BENCHMARK.parent}/ppo/ppo.py --no-cuda --total-timesteps 2048"
@@ -181,12 +159,3 @@ def test_finished_runs_are_drawn(fake, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "ppo.png").exists()
-    again = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0 and "is finished" in again.stdout
-
-
-def test_a_suite_is_drawn_as_one(fake, tmp_path):
-    flags = ("--env-ids", "A-v0", "--plot", str(tmp_path), "--suite", "games", "--dry-run")
-    drawing = shlex.split(run_program("run.py", *fake.arguments(*flags)).stdout.splitlines()[-1])
-    assert drawing[1:3] == [str(BENCHMARK / "plot.py"), "--runs-dir"]
-    assert drawing[-2:] == ["--suite", "games"]

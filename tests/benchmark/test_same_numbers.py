@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.benchmark_runs import BENCHMARK
 from helpers.in_process import load_program
 
 same_numbers = load_program("same_numbers.py")
@@ -103,15 +103,6 @@ def test_first_weights_do_not_depend_on_what_was_drawn_before():
     assert torch.allclose(2 * weights[0], weights[2])
 
 
-def test_another_learning_rate_is_told(tmp_path):
-    """From the second iteration on: the rate of the first one is the same."""
-    other = {"1 - (iteration - 1) /": "1 - 1.001 * (iteration - 1) /"}
-    peer = edited(same_numbers.comparable(OURS, "ppo.py", undo=True), other)
-    done = compare(tmp_path, peer, "--iterations", "2")
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "ppo.py, 9,155 weights: other numbers"
-
-
 def test_an_edit_that_shows_from_the_third_iteration_on_is_told(tmp_path):
     """Anneals as before in the first two."""
     other = {"1 - (iteration - 1) /": "1 - (1 + 0.001 * (iteration > 2)) * (iteration - 1) /"}
@@ -156,21 +147,3 @@ def test_everything_that_differs_on_purpose_is_undone(script):
     undone = same_numbers.comparable(source, script, undo=True)
     ast.parse(undone)
     assert "float32" not in undone.split("# ====== plumbing")[0]
-
-
-@pytest.mark.parametrize(
-    "words, reason",
-    {
-        "another script": (["ppo_gymnax.py"], "there is no comparison of ppo_gymnax.py; there are"),
-        "no clone": (["ppo.py"], "there is no "),
-        "one iteration": (["ppo.py", "--iterations", "1"], "--iterations starts at 2"),
-    }.values(),
-)
-def test_bad_input(tmp_path, words, reason):
-    if "--iterations" in words:
-        (tmp_path / "cleanrl").mkdir()
-        (tmp_path / "cleanrl/ppo.py").touch()
-    done = run_program("same_numbers.py", *words, "--cleanrl", str(tmp_path))
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {reason}")

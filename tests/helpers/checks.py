@@ -77,6 +77,15 @@ def assert_compiled_is_the_same(script: ModuleType, folder: Path, **flags: Any) 
         torch.testing.assert_close(torch.tensor(theirs[name]), torch.tensor(points), **close)
 
 
+def assert_envpool_is_asked(envs: Any, **more: Any) -> None:
+    """For games as openai/baselines has them."""
+    wanted = {"noop_max": 30, "frame_skip": 4, "episodic_life": True, "use_fire_reset": True}
+    wanted |= {"img_height": 84, "img_width": 84, "gray_scale": True, "stack_num": 4}
+    wanted |= {"reward_clip": True, "repeat_action_probability": 0.0, **more}
+    config = envs.pool.spec.config._asdict()
+    assert {name: config[name] for name in wanted} == wanted
+
+
 def assert_refused(
     script: ModuleType, flags: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

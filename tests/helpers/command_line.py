@@ -6,7 +6,6 @@ does not depend on whose machine it runs on. PPO_SCRIPT may name another script 
 
 import functools
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -96,12 +95,9 @@ def the_folder(runs_dir: Path) -> Path:
     return folder
 
 
-def train_command(
-    *args: object, cwd: Path, script: Path = SCRIPT, cold: bool = False, **changes: str
-) -> CommandRun:
+def train_command(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> CommandRun:
     """A run in `cwd`/runs that must end well."""
-    options = {"cwd": cwd, "script": script, "cold": cold, **changes}
-    done = run_command(*args, "--runs-dir", cwd / "runs", **options)
+    done = run_command(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
     assert done.returncode == 0, done.stderr
     return CommandRun(the_folder(cwd / "runs"), done.stdout, done.stderr)
 
@@ -183,24 +179,9 @@ def checkpoint(folder: Path, name: str = "checkpoint.pt") -> dict[str, Any]:
     return torch.load(folder / name, map_location="cpu", weights_only=True)
 
 
-def assert_refused(*args: object, message: str, cwd: Path, script: Path) -> None:
-    """`script args` must end with code 2 and one line that matches, and leave nothing in `cwd`."""
-    cwd.mkdir()
-    done = run_command(*args, cwd=cwd, script=script)
-    assert done.returncode == 2, done.stderr
-    # Simulators may print lines of their own, above all when they are imported.
-    lines = [line for line in done.stderr.splitlines() if line.startswith(f"{script.name}: ")]
-    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
-    assert "Traceback" not in done.stderr and list(cwd.iterdir()) == []
-
-
 def assert_resumed_and_played(*args: object, cwd: Path, script: Path, film: bool = True) -> Path:
-    """A run of 64 steps, resumed to 128, then an episode of it, filmed; returns the run folder.
-
-    The first command is run as a user runs it, in a new interpreter.
-    """
-    flags = (*args, "--total-timesteps", 64)
-    folder = train_command(*flags, cwd=cwd, script=script, cold=True).folder
+    """A run of 64 steps, resumed to 128, then an episode of it, filmed; returns the run folder."""
+    folder = train_command(*args, "--total-timesteps", 64, cwd=cwd, script=script).folder
     done = run_command("--resume", folder, "--total-timesteps", 128, cwd=cwd, script=script)
     assert done.returncode == 0, done.stderr
     assert checkpoint(folder)["global_step"] == 128

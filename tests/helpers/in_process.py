@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -98,6 +99,20 @@ def train(script: ModuleType, folder: Path, **flags: Any) -> Run:
     return Run(script, args, folder)
 
 
+def record_calls(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """From now on: the arguments of each call of a function; arrays as they are at that moment."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(owner, name)
+
+    def recording(*arguments: Any, **options: Any) -> Any:
+        kinds = (np.ndarray, torch.Tensor, dict)
+        calls.append(tuple(copy.deepcopy(x) if isinstance(x, kinds) else x for x in arguments))
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, recording)
+    return calls
+
+
 def record_ratios(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """From now on: the probability ratios of each minibatch, new to old, one for each row."""
     ratios: list[torch.Tensor] = []
@@ -109,21 +124,6 @@ def record_ratios(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[t
 
     monkeypatch.setattr(script, "ppo_loss", recording)
     return ratios
-
-
-def record_batches(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> list[dict[str, torch.Tensor]]:
-    """From now on: the batch that each gradient step takes its minibatch from."""
-    batches: list[dict[str, torch.Tensor]] = []
-    compute_gradient = script.compute_gradient
-
-    def recording(agent: Any, batch: dict[str, torch.Tensor], *arguments: Any) -> Any:
-        batches.append({name: rows.clone() for name, rows in batch.items()})
-        return compute_gradient(agent, batch, *arguments)
-
-    monkeypatch.setattr(script, "compute_gradient", recording)
-    return batches
 
 
 def record_mixed_gradients(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -50,19 +50,6 @@ def assert_resumed_equals(script: ModuleType, whole: Run, folder: Path, step: in
         assert resumed[name] == uninterrupted[name], name
 
 
-def assert_refused(
-    script: ModuleType, capsys: pytest.CaptureFixture[str], message: str, **flags: Any
-) -> None:
-    """check() ends with code 2 and one line that matches."""
-    with pytest.raises(SystemExit) as refused:
-        script.check(script.Args(**flags))
-    assert refused.value.code == 2
-    # Simulators may print lines of their own.
-    printed = capsys.readouterr().err.splitlines()
-    lines = [line for line in printed if line.startswith(f"{script.SCRIPT.name}: ")]
-    assert len(lines) == 1 and re.search(message, lines[0]), lines
-
-
 def assert_stopped_and_resumed(
     *flags: object, cwd: Path, script: Path, multiple: int, more: tuple[object, ...]
 ) -> Path:

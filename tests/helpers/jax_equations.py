@@ -1,4 +1,4 @@
-"""What the equations of the scripts in JAX are compared with: a definition, and torch's agents."""
+"""The equations of the scripts in JAX beside their definition and beside torch's agents."""
 
 import re
 from functools import partial
@@ -11,32 +11,7 @@ import numpy as np
 import optax
 import pytest
 import torch
-
-
-def advantages_by_definition(
-    rewards: np.ndarray,
-    values: np.ndarray,
-    next_values: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    args: Any,
-) -> np.ndarray:
-    """What compute_gae must return for the same arguments, (num_steps, num_envs) each.
-
-    Of each step: the one-step errors of the rest of its episode, summed up with the weights
-    (gamma lambda)^k.
-    """
-    advantages = np.zeros(rewards.shape)
-    for first, env in np.ndindex(rewards.shape):
-        weight = 1.0
-        for t in range(first, len(rewards)):
-            after = 0.0 if terminated[t, env] else next_values[t, env]
-            error = rewards[t, env] + args.gamma * after - values[t, env]
-            advantages[first, env] += weight * error
-            if terminated[t, env] or truncated[t, env]:
-                break
-            weight *= args.gamma * args.gae_lambda
-    return advantages
+from helpers.definitions import advantages_by_definition
 
 
 def assert_gae_is_the_definition(script: ModuleType) -> None:

@@ -45,6 +45,8 @@ def problems_of(words: list[str]) -> list[str]:
             program = word
             if not (ROOT / program).is_file():
                 return [f"no program {program}"]
+        elif word.startswith("tests/") and not (ROOT / word).exists():
+            problems.append(f"no {word}")
         elif word in END:
             program = ""
         elif " " in word and PROGRAM.search(word):
@@ -89,12 +91,12 @@ def test_shell_scripts_have_flags_that_exist(script: str):
         ("uv run ppo/ppo.py --learning-rat 1e-3", "ppo/ppo.py has no flag --learning-rat"),
         ("benchmark/ppo.sh --worker 2", "benchmark/ppo.sh has no flag --worker"),
         ("uv run ppo/gone.py", "no program ppo/gone.py"),
+        ("uv run pytest tests/test_ppo.py", "no tests/test_ppo.py"),
         ("uv run --extra gone torchrun ppo/ppo_atari_multigpu.py", "no extra gone"),
         (
             'uv run benchmark/run.py --command "uv run ppo/ppo.py --no-such" --env-ids A',
             "ppo/ppo.py has no flag --no-such",
         ),
-        ("for s in 1 2; do uv run ppo/evaluate.py runs/<run> --episode $s; done", "--episode"),
         ("uv run ppo/ppo.py --no-anneal-lr && uv run ppo/evaluate.py --greedy", None),
     ],
 )

@@ -98,10 +98,3 @@ def test_a_block_that_cannot_be_filled_is_told(
     assert main([], collection) == 1
     assert told in capsys.readouterr().out
     assert readme.read_text() == text
-
-
-def test_a_damaged_record_is_told(collection: Collection, capsys: pytest.CaptureFixture[str]):
-    (collection.root / "tools" / "own_units.json").write_text("{} {}")
-    capsys.readouterr()
-    assert main([], collection) == 1
-    assert capsys.readouterr().out.startswith("tools/own_units.json: ")

@@ -120,12 +120,6 @@ def test_the_example_keeps_to_ppos_packages():
     assert header("docs/examples/play.py") == header("ppo/ppo.py")
 
 
-def test_a_stale_diff_is_noticed():
-    diff = (EXAMPLES / "own_network.diff").read_text()
-    with pytest.raises(AssertionError, match="stale"):
-        patched((ROOT / "ppo" / "ppo_atari.py").read_text(), diff)
-
-
 def test_defaults_of_stable_baselines3_and_of_ppo_are_those_in_the_table():
     from stable_baselines3 import PPO
 

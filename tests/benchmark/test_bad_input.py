@@ -1,0 +1,66 @@
+"""Input that cannot work: one line that names it, exit code 2, and nothing is created."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from helpers.benchmark_runs import BENCHMARK, run_program
+from helpers.fake_runs import make_group
+
+PPO = BENCHMARK.parent / "ppo" / "ppo.py"
+RUN = f"--command 'python {PPO}' --env-ids A-v0"
+TUNE = f"--command 'python {PPO}' --target-scores A-v0=0:10 --space lr=0.1,0.2"
+# Program, arguments, what the line names. a, b and c are groups of runs, mixed is of two scripts.
+ROWS = [
+    ("compare.py", "A=a", "two groups"),
+    ("compare.py", "A=a b", "b is not of the form"),
+    ("compare.py", "A=a B=absent", "no folder absent"),
+    ("compare.py", "A=a B=c", "no environment"),
+    ("compare.py", "A=a B=b --steps 500", "--steps 500"),
+    ("plot.py", "--runs-dir absent", "no folder absent"),
+    ("plot.py", "--runs-dir .", "no finished run"),
+    ("plot.py", "--runs-dir mixed", "other.py, ppo.py"),
+    ("plot.py", "--runs-dir a --beside absent", "--beside: absent"),
+    ("same_numbers.py", "ppo_gymnax.py --cleanrl .", "no comparison of ppo_gymnax.py"),
+    ("same_numbers.py", "ppo_atari.py --cleanrl .", "there is no"),
+    ("same_numbers.py", "ppo.py --cleanrl . --iterations 1", "--iterations starts at 2"),
+    ("run.py", f"{RUN} A-v0", "names an environment twice"),
+    ("run.py", f"{RUN} --env-flags 'gamma 0.9'", "--env-flags: gamma 0.9"),
+    ("run.py", f"{RUN} --workers 0", "--workers"),
+    ("run.py", f"{RUN} --gpus 1", "--launcher slurm"),
+    ("run.py", f"{RUN} --command 'python absent.py'", "no file absent.py"),
+    ("run.py", f"{RUN} --command 'absent {PPO}'", "cannot run absent"),
+    ("run.py", f"{RUN} --command 'python {PPO} --seed 3'", "must not contain --seed"),
+    ("run.py", f"{RUN} --command 'python {PPO} --num-seeds=2'", "each seed is a run"),
+    ("ablation.py", f"{RUN} --details core-99", "there is no core-99 among: "),
+    ("ablation.py", f"{RUN} --edits none.toml", "no detail that can be left out"),
+    ("ablation.py", f"{RUN} --edits {BENCHMARK}/broken.toml", "occurs 0 times"),
+    ("rerun.py", "ppo/CartPole-v9", "the nearest: ppo/CartPole-v1"),
+    ("rerun.py", "ppo_atari_multigpu/BreakoutNoFrameskip-v4", "give --python"),
+    ("speed.py", "--script absent.py", "absent.py"),
+    ("speed.py", "--cleanrl absent", "absent"),
+    ("speed.py", "--rounds 0", "--rounds"),
+    ("tune.py", f"{TUNE} --space lr", "lr is not FLAG=VALUES"),
+    ("tune.py", f"{TUNE} --space lr=1:0.1", "--space"),
+    ("tune.py", f"{TUNE} --space lr=exp:0.5:3", "--space"),
+    ("tune.py", f"{TUNE} --target-scores A-v0=0", "--target-scores"),
+    ("tune.py", f"{TUNE} --command 'python absent.py'", "no file absent.py"),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "named"), ROWS, ids=str)
+def test_bad_input_is_one_line_and_exit_code_2(
+    program: str, arguments: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for group, env_id in (("a", "X-v0"), ("b", "X-v0"), ("c", "Y-v0"), ("mixed", "X-v0")):
+        make_group(tmp_path / group, {env_id: [1.0]})
+    make_group(tmp_path / "mixed", {"X-v0": [1.0]}, name="other")
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "ppo.py").touch()
+    before = set(tmp_path.iterdir())
+    done = run_program(program, *shlex.split(arguments))
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ") and named in line
+    assert set(tmp_path.iterdir()) == before
