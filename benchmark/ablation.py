@@ -5,13 +5,13 @@
     uv run benchmark/ablation.py --command "uv run ppo/ppo.py" --env-ids CartPole-v1 \\
         --edits benchmark/broken.toml --details no-step
 
-How a detail is left out stands in tests/mutations/; --edits names another table, of mistakes or of
-ideas. For each an edited copy of the script is written into scripts/ in --runs-dir. `baseline` is
-the script as it is. The same call again does what is left; --workers, --launcher and so on are
-those of run.py. Of the runs that are finished it writes into --plot ablation_ppo.csv (the effect of
-each detail in each environment on the mean score of the training), ablation_ppo_scores.csv (a line
-for each run) and ablation_ppo.png. Exit codes: 0 when all is done, 1 if a run failed, 2 for bad
-input, 130 after Ctrl-C, 143 after SIGTERM.
+The edits that leave out details are in tests/mutations/; --edits names another table, of mistakes
+or ideas. For each an edited copy of the script is written into scripts/ in --runs-dir. `baseline`
+is the script as it is. The same call again finishes what is left; --workers, --launcher and so on
+are those of run.py. The results of the finished runs go into --plot: ablation_ppo.csv (the effect
+of each detail in each environment on the mean score of the training), ablation_ppo_scores.csv (a
+line for each run) and ablation_ppo.png. Exit codes: 0 when all is done, 1 if a run failed, 2 for
+bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class Args(run.Args):
     runs_dir: Path = Path("runs/benchmark/ablation")  # gets run folders, logs/ and scripts/
     plot: Path = Path("results")  # folder for the figure and the numbers of the finished runs
     suite: tyro.conf.Fixed[tyro.conf.Suppress[None]] = None  # for run.py alone
-    details: tuple[str, ...] = ()  # tags or their beginnings, as core-3 or deviation; or all
+    details: tuple[str, ...] = ()  # tags or their beginnings: core-3, deviation; all if not given
     edits: Path | None = None  # table of edits to try in place of the details
     redraw: bool = False  # train nothing, only draw what is finished
 

@@ -5,11 +5,11 @@
         --env-ids PongNoFrameskip-v4 --workers 16 --launcher slurm --partition gpu --gpus 1 --cpus 4
 
 Each run gets `--env-id X --seed N --runs-dir DIR --resume auto` appended to the command. So the
-same call again does what is left: the script goes on with a run that was cut off, and ends at once
-where a run is finished. Workers share the CPUs, by OMP_NUM_THREADS. Ctrl-C lets the runs save and
-stops; a second one kills them. With --launcher slurm the runs are submitted as an array of jobs. A
-flag that is given twice counts as it was given last. Exit codes: 0 when all is done, 1 if a run or
-the plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+same call again finishes what is left: the script resumes a run that was cut off, and ends at once
+if the run is finished. Workers share the CPUs, by OMP_NUM_THREADS. Ctrl-C saves the runs and stops;
+a second one kills them. With --launcher slurm the runs are submitted as an array of jobs. Of a flag
+given twice the last one counts. Exit codes: 0 when all is done, 1 if a run or the plot failed, 2
+for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import fcntl
@@ -57,11 +57,11 @@ class Args:
     plot: Path | None = None  # folder for curves and tables of the finished runs
     suite: str | None = None  # name under which --plot shows all environments in one picture
     dry_run: bool = False  # print what would be run, and run nothing
-    launcher: Literal["local", "slurm"] = "local"  # where the runs are: on this machine, in SLURM
-    partition: str | None = None  # of SLURM; its default if there is none
-    gpus: int = 0  # of a job of SLURM
-    cpus: int = 1  # of a job of SLURM
-    hours: float = 24.0  # time limit of a job of SLURM; a longer run goes on in another one
+    launcher: Literal["local", "slurm"] = "local"  # run on this machine, or in SLURM
+    partition: str | None = None  # SLURM's partition; its default if not given
+    gpus: int = 0  # of each SLURM job
+    cpus: int = 1  # of each SLURM job
+    hours: float = 24.0  # time limit of each SLURM job; a longer run is requeued
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
                 forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
                 children.stop(forwarded, kill=demand == "kill")
                 if demand == "save":
-                    progress.say("stopping: the runs save what they have; again to kill them")
+                    progress.say("stopping: the runs save; Ctrl-C again kills them")
             running = [futures[future] for future in pending if future.running()]
             progress.draw([task for task in running if task in progress.since])
     return progress.conclude(signals.received)

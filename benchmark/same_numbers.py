@@ -5,19 +5,17 @@
 
 Both train for some iterations, a rollout and its gradient steps each, and after every one all the
 weights of one are compared with those of the other. CleanRL's file is run as it is. What differs
-on purpose is evened out: our deviations are undone, by the edits in tests/mutations/, and both have
-the same environments (ours), the same first weights and the same random numbers. In continuous
-control neither normalizes: CleanRL leaves that to its environments.
+on purpose is undone by the edits in tests/mutations/, and both have the same environments (ours),
+first weights and random numbers. In continuous control neither normalizes: CleanRL leaves that to
+its environments.
 
-They compute in double precision, so that a difference in the algorithm, which shows in the first
-digits, cannot be taken for one of rounding, which shows in the sixteenth. Where states are
-continuous, rounding grows with every iteration, until after some of them an episode is another one.
-Therefore the first two iterations have to agree, and later a difference must not come at once: from
-below 1e-12 to above 1e-6 in one iteration is a fault. One that grows more slowly is not judged. In
-HalfCheetah-v4 rounding itself grows as fast: there the answer is always that of other numbers.
+They compute in double precision: a difference in the algorithm shows in the first digits, one of
+rounding in the sixteenth. Where states are continuous, rounding errors grow with every iteration,
+until episodes differ. So the first two iterations must agree, and later a jump from below 1e-12 to
+above 1e-6 in one iteration is a fault; slower growth is not judged. In HalfCheetah-v4 rounding
+itself grows that fast, so the answer there is always "other numbers".
 
-Exit codes: 0 the same numbers as far as that is judged, 1 others or a program that failed, 2 bad
-input.
+Exit codes: 0 the same numbers, 1 other numbers or a program failed, 2 bad input.
 """
 
 import importlib.util

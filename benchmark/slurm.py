@@ -82,6 +82,6 @@ def submit(tasks: "list[Task]", args: "Args", drawing: list[str]) -> int:
     if drawing:
         words = [f"--dependency=afterok:{array}", f"--output={folder}/plot-{array}.log"]
         plot = sbatch(*words, f"--wrap={shlex.join(drawing)}")
-        print(f"job {plot} draws them when all are done")
-    print(f"to see how they are: squeue --array -j {array}; to save and stop: scancel {array}")
+        print(f"job {plot} draws them if no run fails")
+    print(f"to watch them: squeue --array -j {array}; to save and stop: scancel {array}")
     return 0

@@ -7,10 +7,10 @@
 
 All train the same environment with CleanRL's hyperparameters and as many threads. Each round runs
 each program twice, short and long. Speed is the difference of their steps over the difference of
-their times, so that imports, compiling and the first iterations count for nobody. Rounds are
-paired: ratios are formed within a round, and their median and range over the rounds are reported.
-Seconds are those that the CPU worked, which others on the machine disturb less; --wall takes the
-clock on the wall, as does --cuda. Memory is the peak resident size of the long run.
+their times, so imports, compiling and the first iterations do not count. Rounds are paired: ratios
+are formed within a round, and their median and range over the rounds are reported. Seconds are CPU
+time, which other programs on the machine disturb less; --wall and --cuda take wall-clock time.
+Memory is the peak resident size of the long run.
 
 CleanRL and LeanRL are clones of their repositories, left out if not given; SB3 is run by
 speed_sb3.py. uv runs each with the versions in requirements/, unless an interpreter is given.
@@ -50,14 +50,14 @@ ITERATIONS_OF_SHORT = 2  # so that all that happens once is in both runs
 @dataclass
 class Args:
     script: str = "ppo.py"  # which of ppo/ to measure; the peers' script of that name beside it
-    env_id: str | None = None  # environment of all; by default one that the script is known for
-    steps: int | None = None  # by which the long run is longer; by default what fits the script
+    env_id: str | None = None  # environment of all; the default fits the script
+    steps: int | None = None  # of the long run beyond the short one; the default fits the script
     until: float | None = None  # measure the time until this mean return of 100 episodes
     vary: str | None = None  # FLAG=VALUE,VALUE: the script alone, with each value
     plain: bool = False  # leave out the script with --compile and with --bf16
     rounds: int = 5  # how often each is run
     threads: int = 1  # CPU threads of each
-    wall: bool = False  # seconds on the wall instead of the CPU's
+    wall: bool = False  # wall-clock time instead of CPU time
     cuda: bool = False  # train on the GPU
     ppo_python: Path | None = None  # interpreter for the script; by default uv runs it
     cleanrl: Path | None = None  # clone of CleanRL

@@ -13,13 +13,13 @@ A search space is one word for each flag:
     learning-rate=log:1e-4:1e-2    a number, tried as often below 1e-3 as above
 
 A trial trains seed after seed, on each environment. Its score is the mean over its runs, where
-ENV_ID=LOW:HIGH says which scores of an environment count 0 and 1; LOW may be the larger one. After
-each seed a trial ends that is below the median of the trials before it (Optuna's MedianPruner). A
+ENV_ID=LOW:HIGH says which scores of an environment count as 0 and 1; LOW may be the larger one.
+After each seed a trial ends if it is below the median of earlier trials (Optuna's MedianPruner). A
 run that fails, or whose flags the script refuses, fails its trial.
 
-Ctrl-C lets the runs save and stops; a second one kills them. The same call again does what is left.
-Exit codes: 0 when all is done, 1 if no trial or not all of the check ended well, 2 for bad input,
-130 after Ctrl-C, 143 after SIGTERM.
+Ctrl-C saves the runs and stops; a second one kills them. The same call again finishes what is left.
+Exit codes: 0 when all is done, 1 if no trial succeeded or a run of the check failed, 2 for bad
+input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import fcntl
@@ -214,7 +214,7 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
         )
         while not future.done():
             if demand := signals.demand():
-                print("stopping: the runs save what they have; again to kill them", flush=True)
+                print("stopping: the runs save; Ctrl-C again kills them", flush=True)
                 search.children.stop(signal.SIGTERM, kill=demand == "kill")
             time.sleep(0.2)
         future.result()
@@ -291,7 +291,7 @@ def search_flags(search: Search) -> int:
     signals = Signals()
     run_trials(search, study, signals)
     if signals.received:
-        print("the same command again goes on from here")
+        print("the same command again continues from here")
         return 128 + signals.received[0]
     if not study.get_trials(states=[TrialState.COMPLETE]):
         warn("no trial has ended well")

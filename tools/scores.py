@@ -204,8 +204,8 @@ def summary(rows: list[Row]) -> str:
     whole = sum(row.whole for row in theirs)
     part = sum(not row.runs.empty for row in theirs) - whole
     open_ones = len(theirs) - whole - part
-    counts = f"We have run {whole} to the end, {part} in part, and {open_ones} not yet."
-    return f"Listed are {len(theirs)} scores that CleanRL has published of its scripts. {counts}"
+    counts = f"We have run {whole} to the end, {part} in part, and {open_ones} not at all."
+    return f"CleanRL has published {len(theirs)} scores for these scripts. {counts}"
 
 
 def tables(root: Path, scripts: list[str]) -> str:

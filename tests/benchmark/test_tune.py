@@ -148,7 +148,7 @@ def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
     process.send_signal(signum)
     code, output, _ = finish(process)
     if signum == signal.SIGINT:
-        assert code == 130 and "the same command again goes on from here" in output
+        assert code == 130 and "the same command again continues from here" in output
     (folder,) = fake.folders("Slow")
     letting_go = threading.Timer(2.0, fake.let_go)
     letting_go.start()

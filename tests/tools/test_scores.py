@@ -63,8 +63,8 @@ def test_rows_computed_by_hand(root: Path):
     )
     assert "| Pong | 13.46 | 20.36 | 1 | 2M of 10M | 90 | gpu |" in section(text, "ppo_atari.py")
     assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
-    assert "Listed are 5 scores that CleanRL has published of its scripts." in text
-    assert "We have run 1 to the end, 2 in part, and 2 not yet." in text
+    assert "CleanRL has published 5 scores for these scripts." in text
+    assert "We have run 1 to the end, 2 in part, and 2 not at all." in text
 
 
 def test_many_rows_that_were_not_run_fold_open(root: Path):
