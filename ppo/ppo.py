@@ -8,7 +8,7 @@
 # ///
 """PPO for vector observations and discrete actions: the file to read first.
 
-    uv run ppo/ppo.py                                   learns CartPole-v1 in half a minute
+    uv run ppo/ppo.py                                   learns CartPole-v1 in under a minute
     uv run ppo/ppo.py --env-id Acrobot-v1 --seed 2 --capture-video
 
 The algorithm, until total_timesteps environment steps have been taken:
