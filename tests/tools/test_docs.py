@@ -75,7 +75,7 @@ def test_the_built_pages(tmp_path: Path):
     if importlib.util.find_spec("material") is None:
         pytest.skip("needs the extra `docs`")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     assert broken_links(tmp_path) == []
     assert loaded_from_elsewhere(tmp_path) == []
