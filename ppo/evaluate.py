@@ -131,12 +131,17 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     if not hasattr(script, "setup_jax"):
         agent = script.Agent(envs, **precision).to(script.setup_torch(run_args))
         script.torch.manual_seed(run_args.seed)
-    elif hasattr(script, "make_agents"):  # one for each seed
-        script.setup_jax(run_args)
-        agent = script.jax.eval_shape(lambda: script.make_agents(envs, run_args))
     else:
         script.setup_jax(run_args)
-        agent = script.jax.eval_shape(lambda: script.Agent(envs, script.nnx.Rngs(0), **precision))
+        jax = script.jax
+
+        def make_agent(seed: Any) -> Any:
+            return script.Agent(envs, script.nnx.Rngs(jax.random.key(seed)), **precision)
+
+        agent = jax.eval_shape(make_agent, 0)
+        if hasattr(run_args, "num_seeds"):  # the arrays of all seeds in one
+            seeds = jax.numpy.arange(run_args.num_seeds)
+            agent = jax.eval_shape(lambda: jax.lax.map(make_agent, seeds))
     try:
         if hasattr(script, "setup_jax"):
             return script.with_arrays(agent, checkpoint["train_state"]["agent"])

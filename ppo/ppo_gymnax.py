@@ -2,7 +2,8 @@
 # requires-python = ">=3.11,<3.14"
 # dependencies = ["filelock>=3.16", "gymnasium[box2d,classic-control]>=1.4,<2", "moviepy>=2.1",
 #     "numpy>=2", "tensorboard>=2.19", "tqdm>=4.66", "tyro>=0.9.20", "wandb>=0.30",
-#     "flax>=0.12", "gymnax==1.0.1", "jax>=0.10", "optax>=0.2.8", "six>=1.16"]
+#     "flax>=0.12", "gymnax==1.0.1", "imageio-ffmpeg>=0.6", "jax>=0.10", "matplotlib>=3.9",
+#     "optax>=0.2.8", "six>=1.16"]
 # [tool.uv]
 # exclude-newer = "2026-11-20T00:00:00Z"
 # [[tool.uv.dependency-metadata]]  # without Gymnasium before 1.4, which it does not need
@@ -22,7 +23,7 @@ Details: core 1-13, aux 3
 Deviations: truncated episodes bootstrapped
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from gymnasium.utils.save_video import save_video
 from jax import Array
 
 
@@ -94,7 +94,7 @@ class Args:
 
 
 class Gymnax:
-    """gymnax's environments, stepped inside compiled functions; reports whole episodes.
+    """gymnax's environments, stepped inside compiled functions; gymnax counts returns and lengths.
 
     Their state is passed in and out: compiled functions must not change anything. The step that
     ends an episode returns the first observation of the next one, and beside it the last one.
@@ -103,92 +103,70 @@ class Gymnax:
     def __init__(self, args: Args, videos: Path):
         import gymnax  # here, because it starts JAX: setup_jax must come first
         from gymnax.environments.spaces import gymnax_space_to_gym_space
+        from gymnax.wrappers.purerl import LogWrapper
 
-        self.num_envs = args.num_envs
         self.videos = videos
-        self.env, self.params = gymnax.make(args.env_id)
-        obs_space = self.env.observation_space(self.params)
+        env, self.params = gymnax.make(args.env_id)
+        self.env = LogWrapper(env)
+        obs_space = env.observation_space(self.params)
         self.single_observation_space = gymnax_space_to_gym_space(obs_space)
-        action_space = self.env.action_space(self.params)
+        action_space = env.action_space(self.params)
         self.single_action_space = gymnax_space_to_gym_space(action_space)
 
-    def reset(self, key: Array) -> tuple[dict[str, Any], Array]:
-        """State, and observations, (num_envs, *shape)."""
-        keys = jax.random.split(key, self.num_envs)  # [core-1] vectorized
-        reset = jax.vmap(self.env.reset, in_axes=(0, None))
-        obs, env_state = reset(keys, self.params)
-        zeros = jnp.zeros(self.num_envs)
-        return {"env_state": env_state, "score": zeros, "length": zeros}, obs
+    def reset(self, keys: Array) -> tuple[Any, Array]:
+        """State, and observations, (num_envs, *shape); keys: one for each environment."""
+        obs, state = jax.vmap(self.env.reset, in_axes=(0, None))(keys, self.params)
+        # Some begin with weakly typed numbers, for which everything would be compiled twice.
+        return jax.tree.map(lambda x: x.astype(x.dtype), (state, obs))
 
-    def step(
-        self, state: dict[str, Any], actions: Array, keys: Array
-    ) -> tuple[dict[str, Any], Array, dict[str, Array]]:
+    def step(self, state: Any, actions: Array, keys: Array) -> tuple[Any, Array, dict[str, Array]]:
         """State after the step, observations, (num_envs, *shape), and what came of it by name.
 
-        keys: one for each environment. What came of it: (num_envs,) each, and "final_obs",
-        (num_envs, *shape), the observation that the step led to, before any reset.
+        What came of it: (num_envs,) each, and "final_obs", (num_envs, *shape), the observation
+        that the step led to, before any reset.
         """
         step = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))
-        result = step(keys, state["env_state"], actions, self.params)
-        obs, env_state, rewards, terminated, truncated, info = result
-        over = terminated | truncated
-        score = state["score"] + rewards
-        length = state["length"] + 1
+        result = step(keys, state, actions, self.params)
+        obs, state, rewards, terminated, truncated, info = result
         outcome = {
             "rewards": rewards.astype(jnp.float32),
             "terminated": terminated,
             "truncated": truncated,
             "final_obs": info["final_observation"],
-            "over": over,
-            "score": score,
-            "length": length,
-        }
-        state = {
-            "env_state": env_state,
-            "score": jnp.where(over, 0, score),
-            "length": jnp.where(over, 0, length),
+            "over": info["returned_episode"],
+            "score": info["returned_episode_returns"],
+            "length": info["returned_episode_lengths"],
         }
         return state, obs, outcome
 
-    def visualizer(self) -> Any:
-        """gymnax's own; it has no image `im` if it does not know the environment."""
+    def visualizer(self, env_states: list[Any]) -> Any:
+        """gymnax's own."""
         from gymnax.visualize import Visualizer
 
-        _, env_state = self.env.reset(jax.random.key(0), self.params)
-        visualizer = Visualizer(self.env, self.params, [env_state])
-        visualizer.init()
-        return visualizer
+        return Visualizer(self.env, self.params, env_states)
 
     @property
     def metadata(self) -> dict[str, list[str]]:
-        return {"render_modes": ["rgb_array"] if hasattr(self.visualizer(), "im") else []}
+        """Gymnasium's: whether environments can be drawn. Of others gymnax has no image `im`."""
+        _, state = self.env.reset(jax.random.key(0), self.params)
+        visualizer = self.visualizer([state.env_state])
+        visualizer.init()
+        return {"render_modes": ["rgb_array"] if hasattr(visualizer, "im") else []}
 
     def film(self, env_states: list[Any], episode: int) -> None:
         """Writes a film of an episode, given as gymnax's states."""
-        visualizer = self.visualizer()
-        visualizer.state_seq = env_states
-        visualizer.ax.clear()
-        visualizer.init()  # draws what stays where it is, say the goal of a maze
-        canvas = visualizer.fig.canvas
-        frames = []
-        for number in range(min(len(env_states), LONGEST_FILM)):
-            visualizer.update(number)
-            canvas.draw()
-            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-        save_video(frames, str(self.videos), lambda _: True, fps=15, episode_index=episode)
+        import matplotlib
+        from imageio_ffmpeg import get_ffmpeg_exe
+
+        self.videos.mkdir(parents=True, exist_ok=True)
+        film = self.videos / f"rl-video-episode-{episode}.mp4"
+        with matplotlib.rc_context({"animation.ffmpeg_path": get_ffmpeg_exe()}):
+            self.visualizer(env_states[:LONGEST_FILM]).animate(film)
 
 
 def make_envs(args: Args, videos: Path) -> Gymnax:
-    """`num_envs` environments; films go to `videos`."""
+    """The environment, which steps as many times side by side as it gets keys."""
     return Gymnax(args, videos)
-
-
-def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    """The layer, with orthogonal weights of that scale and constant biases."""
-    orthogonal = nnx.initializers.orthogonal(std)
-    layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)  # [core-2] orthogonal initialization
-    layer.bias[...] = jnp.full(layer.bias.shape, bias_const)
-    return layer
 
 
 def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (batch, -1)
@@ -206,15 +184,20 @@ def patches(images: Array) -> Array:
     return jnp.concatenate(squares, axis=-1)
 
 
+def linear(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> Any:
+    """A layer with orthogonal weights of that scale; biases are 0."""
+    orthogonal = nnx.initializers.orthogonal(std)  # [core-2] orthogonal initialization
+    return nnx.Linear(inputs, outputs, kernel_init=orthogonal, rngs=rngs)
+
+
 def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential:
     """Two hidden layers of 64 units; std scales the weights of the last one."""
     return nnx.Sequential(
-        flatten,
-        layer_init(nnx.Linear(inputs, 64, rngs=rngs), rngs),
+        linear(inputs, 64, np.sqrt(2), rngs),
         nnx.tanh,
-        layer_init(nnx.Linear(64, 64, rngs=rngs), rngs),
+        linear(64, 64, np.sqrt(2), rngs),
         nnx.tanh,
-        layer_init(nnx.Linear(64, outputs, rngs=rngs), rngs, std),
+        linear(64, outputs, std, rngs),
     )
 
 
@@ -226,20 +209,19 @@ class Agent(nnx.Module):
         num_actions = int(envs.single_action_space.n)
         if len(shape) == 3:  # images, as MinAtar's: its authors' network, shared
             height, width, channels = shape
-            linear = nnx.Linear((height - 2) * (width - 2) * 16, 128, rngs=rngs)
             self.network = nnx.Sequential(
                 patches,
-                layer_init(nnx.Linear(9 * channels, 16, rngs=rngs), rngs),
+                linear(9 * channels, 16, np.sqrt(2), rngs),
                 nnx.relu,
                 flatten,
-                layer_init(linear, rngs),
+                linear((height - 2) * (width - 2) * 16, 128, np.sqrt(2), rngs),
                 nnx.relu,
             )
-            self.critic = layer_init(nnx.Linear(128, 1, rngs=rngs), rngs, std=1.0)
-            self.actor = layer_init(nnx.Linear(128, num_actions, rngs=rngs), rngs, std=0.01)
+            self.critic = linear(128, 1, 1.0, rngs)
+            self.actor = linear(128, num_actions, 0.01, rngs)
         else:
-            self.network = nnx.Sequential(flatten)
             size = int(np.prod(shape))
+            self.network = nnx.Sequential(flatten)
             self.critic = mlp(size, 1, 1.0, rngs)  # [core-13] separate MLPs for policy and value
             self.actor = mlp(size, num_actions, 0.01, rngs)
 
@@ -247,18 +229,18 @@ class Agent(nnx.Module):
         """(batch, size), for observations, (batch, *shape)."""
         return self.network(obs.astype(jnp.float32))
 
-    def get_value(self, x: Array) -> Array:  # (batch,)
+    def get_value(self, x: Array) -> Array:  # (...,)
         return self.critic(x).squeeze(-1)
 
-    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (batch,)
+    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (...,)
         """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
         action = logits.argmax(-1) if greedy else jax.random.categorical(key, logits)
         return action.astype(jnp.int32)
 
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
-        """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
-        logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (batch, number of actions)
+        """Log-probability of each action, the policy's entropy and the value: (...,) each."""
+        logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (..., number of actions)
         chosen = jax.nn.one_hot(action, logprobs.shape[-1])
         logprob = (logprobs * chosen).sum(-1)  # a gradient through indices is slow on GPUs
         entropy = -(jnp.exp(logprobs) * logprobs).sum(-1)
@@ -343,51 +325,56 @@ def compute_gradient(
     return gradient, {**stats, "losses/grad_norm": grad_norm}
 
 
+def act(
+    envs: Gymnax, agent: Agent, state: Any, obs: Array, key: Array, greedy: bool = False
+) -> tuple[Any, Array, dict[str, Array]]:
+    """A step of all environments: their state, the next observations and the transition."""
+    keys = jax.random.split(key, 1 + len(obs))
+    x = agent.features(obs)
+    action = agent.get_action(x, keys[0], greedy)
+    state, next_obs, outcome = envs.step(state, action, keys[1:])
+    return state, next_obs, {"obs": obs, "features": x, "actions": action, **outcome}
+
+
 def rollout(
-    envs: Gymnax, agent: Agent, state: dict, obs: Array, key: Array, args: Args
-) -> tuple[dict, Array, dict[str, Array]]:
+    envs: Gymnax, agent: Agent, state: Any, obs: Array, key: Array, args: Args
+) -> tuple[Any, Array, dict[str, Array]]:
     """Acts for num_steps: the environments' state, the next observations, the trajectory.
 
     Row t of the trajectory, (num_steps, num_envs, ...), is what was seen and done at step t and
     what came of it.
     """
 
-    def one_step(carry: tuple[dict, Array], keys: Array) -> tuple[tuple, dict[str, Array]]:
-        state, obs = carry
-        x = agent.features(obs)
-        action = agent.get_action(x, keys[0])
-        state, next_obs, outcome = envs.step(state, action, keys[1:])
-        return (state, next_obs), {"obs": obs, "features": x, "actions": action, **outcome}
+    def one_step(carry: tuple[Any, Array], step_key: Array) -> tuple[tuple, dict[str, Array]]:
+        state, obs, transition = act(envs, agent, *carry, step_key)
+        return (state, obs), transition
 
-    keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
-    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), keys)
+    step_keys = jax.random.split(key, args.num_steps)
+    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), step_keys)
     return state, obs, trajectory
-
-
-def gradient_step(
-    train_state: dict, batch: dict, mb_inds: Array, learning_rate: Any, optimizer: Any, args: Args
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The train_state (agent, opt_state) after a minibatch, and statistics."""
-    gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
-    # The step that Adam would take with a learning rate of 1.
-    direction, opt_state = optimizer.update(gradient, train_state["opt_state"])
-    agent = jax.tree.map(lambda p, d: p - learning_rate * d, train_state["agent"], direction)
-    return {"agent": agent, "opt_state": opt_state}, stats
 
 
 def update_ppo(
     train_state: dict, batch: dict, key: Array, learning_rate: Any, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The train_state after a few epochs of gradient steps on a rollout; means of statistics."""
+    """The train_state after a few epochs of gradient steps on a rollout; means of statistics.
 
-    def one_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
-        return gradient_step(train_state, batch, mb_inds, learning_rate, optimizer, args)
+    train_state: agent and opt_state. batch: arrays of (num_steps, num_envs, ...).
+    """
+    batch = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in batch.items()}
 
-    def one_epoch(carry: tuple[dict, Array], epoch_key: Array) -> tuple[tuple, tuple]:
+    def update_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
+        gradient, stats = compute_gradient(train_state["agent"], batch, mb_inds, args)
+        # The step that Adam would take with a learning rate of 1.
+        direction, opt_state = optimizer.update(gradient, train_state["opt_state"])
+        agent = jax.tree.map(lambda p, d: p - learning_rate * d, train_state["agent"], direction)
+        return {"agent": agent, "opt_state": opt_state}, stats
+
+    def update_epoch(carry: tuple[dict, Array], epoch_key: Array) -> tuple[tuple, tuple]:
         train_state, stopped = carry
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
-        updated, stats = jax.lax.scan(one_minibatch, train_state, minibatches)
+        updated, stats = jax.lax.scan(update_minibatch, train_state, minibatches)
         counts = ~stopped  # a scan cannot be left: what comes after the stop is thrown away
         if args.target_kl is not None:
             keep_if_stopped = partial(jnp.where, stopped)
@@ -398,7 +385,7 @@ def update_ppo(
 
     epoch_keys = jax.random.split(key, args.update_epochs)
     begin = (train_state, jnp.array(False))
-    (train_state, _), (stats, counts) = jax.lax.scan(one_epoch, begin, epoch_keys)
+    (train_state, _), (stats, counts) = jax.lax.scan(update_epoch, begin, epoch_keys)
     return train_state, {name: x.mean(1).mean(where=counts) for name, x in stats.items()}
 
 
@@ -406,13 +393,13 @@ def train_step(
     envs: Gymnax, runner_state: dict[str, Any], iteration: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The runner_state of one seed after an iteration, and what is to be logged of it."""
-    key, rollout_key, update_key = jax.random.split(runner_state["key"], 3)
     learning_rate = jnp.float32(args.learning_rate)
     if args.anneal_lr:  # [core-4] learning rate annealing
         learning_rate *= 1 - (iteration - 1) / args.num_iterations
+    agent, opt_state = runner_state["agent"], runner_state["opt_state"]
+    key, rollout_key, update_key = jax.random.split(runner_state["key"], 3)
 
     # ------ rollout: act in the environments and store what happens ------
-    agent = runner_state["agent"]
     state, obs, trajectory = rollout(
         envs, agent, runner_state["envs"], runner_state["obs"], rollout_key, args
     )
@@ -420,29 +407,27 @@ def train_step(
     # ------ advantages: how much better than predicted did things turn out? ------
     # The weights are still those that acted, so these are the old policy's log-probabilities and
     # values. One pass over the whole rollout is faster than one at each step.
-    flat = {name: x.reshape(args.batch_size, *x.shape[2:]) for name, x in trajectory.items()}
-    logprobs, _, values = agent.get_logprob_entropy_value(flat["features"], flat["actions"])
+    actions = trajectory["actions"]
+    logprobs, _, values = agent.get_logprob_entropy_value(trajectory["features"], actions)
     # Of what each step led to, also where the next row is already of another episode.
-    final_x = agent.features(flat["final_obs"])
+    final_obs = trajectory["final_obs"]
+    final_x = agent.features(final_obs.reshape(args.batch_size, *final_obs.shape[2:]))
     next_values = agent.get_value(final_x)  # [deviation] truncated episodes bootstrapped
-    rewards, terminated, truncated = [
-        trajectory[name] for name in ("rewards", "terminated", "truncated")
-    ]
-    shape = rewards.shape
-    advantages, returns = compute_gae(
-        rewards, values.reshape(shape), next_values.reshape(shape), terminated, truncated, args
-    )
+    next_values = next_values.reshape(values.shape)
+    rewards = trajectory["rewards"]
+    terminated, truncated = trajectory["terminated"], trajectory["truncated"]
+    advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
     batch = {
-        "obs": flat["obs"],
-        "actions": flat["actions"],
+        "obs": trajectory["obs"],
+        "actions": actions,
         "logprobs": logprobs,
         "values": values,
-        "advantages": advantages.ravel(),
-        "returns": returns.ravel(),
+        "advantages": advantages,
+        "returns": returns,
     }
 
     # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
-    train_state = {"agent": agent, "opt_state": runner_state["opt_state"]}
+    train_state = {"agent": agent, "opt_state": opt_state}
     train_state, stats = update_ppo(train_state, batch, update_key, learning_rate, optimizer, args)
 
     # Advantages are returns - values.
@@ -453,6 +438,7 @@ def train_step(
     return runner_state, {"stats": stats, "episodes": episodes}
 
 
+# donate: the memory of the old runner_state becomes the new one's; the old one is gone then.
 @partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="runner_state")
 def train_steps(
     envs: Gymnax, runner_state: dict[str, Any], iterations: Array, optimizer: Any, args: Args
@@ -476,25 +462,19 @@ def train_steps(
     return jax.vmap(one_seed)(runner_state)
 
 
-def make_agents(envs: Gymnax, args: Args) -> Agent:
-    """An agent for each seed, as one whose arrays have one more dimension: (num_seeds, ...)."""
-    seeds = args.seed + jnp.arange(args.num_seeds)
-    # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
-    return jax.lax.map(lambda seed: Agent(envs, nnx.Rngs(jax.random.PRNGKey(seed))), seeds)
-
-
 def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
-    """What a training starts from, (num_seeds, ...) everywhere."""
-    agents = make_agents(envs, args)
-    opt_state = jax.vmap(optimizer.init)(agents)
-    # Flax derives the keys of the weights from the seed's key by fold_in, split gives others.
-    seeds = args.seed + jnp.arange(args.num_seeds)
-    keys = jax.vmap(lambda seed: jax.random.split(jax.random.PRNGKey(seed)))(seeds)
-    state, obs = jax.vmap(envs.reset)(keys[:, 0])
-    runner_state = {"agent": agents, "opt_state": opt_state, "envs": state, "obs": obs}
-    runner_state["key"] = keys[:, 1]
-    # Some environments begin with weakly typed numbers, for which all would be compiled twice.
-    return jax.tree.map(lambda x: x.astype(x.dtype), runner_state)
+    """What the trainings start from: everything is (num_seeds, ...)."""
+
+    def one_seed(seed: Array) -> dict[str, Any]:
+        weights_key, reset_key, key = jax.random.split(jax.random.PRNGKey(seed), 3)
+        agent = Agent(envs, nnx.Rngs(weights_key))
+        opt_state = optimizer.init(agent)
+        reset_keys = jax.random.split(reset_key, args.num_envs)  # [core-1] vectorized
+        state, obs = envs.reset(reset_keys)
+        return {"agent": agent, "opt_state": opt_state, "envs": state, "obs": obs, "key": key}
+
+    # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
+    return jax.lax.map(one_seed, args.seed + jnp.arange(args.num_seeds))
 
 
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
@@ -502,34 +482,35 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
     Returns results by name, (num_seeds * eval_episodes,) each; NaN where a training has diverged.
     """
-    envs = make_envs(replace(args, num_envs=args.eval_episodes), videos)
-    seeds = args.seed + jnp.arange(args.num_seeds)
-    keys = jax.vmap(jax.random.PRNGKey)(seeds + 1_000_000)
-    state, obs = jax.jit(jax.vmap(envs.reset))(keys)
+    envs = make_envs(args, videos)
 
     @jax.jit
-    @partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
-    def play(agent: Agent, state: dict, obs: Array, key: Array, step: int) -> tuple:
-        keys = jax.random.split(jax.random.fold_in(key, step), 1 + args.eval_episodes)
-        action = agent.get_action(agent.features(obs), keys[0], greedy)
-        return envs.step(state, action, keys[1:])
+    @jax.vmap
+    def reset(seed: Array) -> tuple[Any, Array, Array]:
+        reset_key, key = jax.random.split(jax.random.PRNGKey(seed))
+        return *envs.reset(jax.random.split(reset_key, args.eval_episodes)), key
+
+    @jax.jit
+    @jax.vmap
+    def play(agent: Agent, state: Any, obs: Array, key: Array) -> tuple:
+        key, step_key = jax.random.split(key)
+        return *act(envs, agent, state, obs, step_key, greedy), key
 
     # Each environment's first episode counts: no short one is counted more often.
     returns = np.full((args.num_seeds, args.eval_episodes), np.nan)
     lengths = np.zeros((args.num_seeds, args.eval_episodes), int)  # 0 as long as it is not over
-    step = 0
-    env_states = []  # for films
+    env_states = []  # of the first seed, for films
+    state, obs, key = reset(args.seed + 1_000_000 + jnp.arange(args.num_seeds))
     while not lengths.all():
         if args.capture_video:
-            env_states.append(jax.device_get(state["env_state"]))
-        state, obs, outcome = play(agent, state, obs, keys, step)
-        step += 1
-        first = np.asarray(outcome["over"]) & (lengths == 0)
-        returns[first] = np.asarray(outcome["score"])[first]
-        lengths[first] = step
+            env_states.append(jax.tree.map(lambda x: np.asarray(x[0]), state.env_state))
+        state, obs, transition, key = play(agent, state, obs, key)
+        first = np.asarray(transition["over"]) & (lengths == 0)
+        returns[first] = np.asarray(transition["score"])[first]
+        lengths[first] = np.asarray(transition["length"])[first]
     for episode in range(0, args.eval_episodes, args.video_every) if args.capture_video else ():
         seen = env_states[: lengths[0, episode]]
-        envs.film([jax.tree.map(lambda x, i=episode: x[0, i], each) for each in seen], episode)
+        envs.film([jax.tree.map(lambda x, i=episode: x[i], each) for each in seen], episode)
     is_finite = [np.isfinite(x).reshape(args.num_seeds, -1).all(1) for x in jax.tree.leaves(agent)]
     returns[~np.all(is_finite, axis=0)] = np.nan
     return {"episodic_return": returns.ravel()}
@@ -587,10 +568,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         means = {name: x[np.isfinite(x)].mean() for name, x in stats.items()}
         explained_variance = float(means.pop("losses/explained_variance"))
         if args.num_seeds == 1:
-            episodes = {
-                name: x.reshape(-1, args.num_envs) for name, x in logged["episodes"].items()
-            }
-            run.log_episodes(episodes, global_step)
+            rows = {name: x.reshape(-1, args.num_envs) for name, x in logged["episodes"].items()}
+            run.log_episodes(rows, global_step)
         else:
             log_seeds(run, logged["episodes"], global_step)
         run.log(means, explained_variance, learning_rate, global_step)

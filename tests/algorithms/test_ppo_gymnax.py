@@ -1,6 +1,7 @@
 """ppo_gymnax.py: equations against torch's, episodes against their dynamics, seeds side by side."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ pytest.importorskip("gymnax", reason="needs the extra `gymnax`")
 jax.config.update("jax_platforms", "cpu")
 import gymnax_envs  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+import matplotlib.animation  # noqa: E402
 import optax  # noqa: E402
 from flax import nnx  # noqa: E402
 from helpers import jax_command_line, jax_equations  # noqa: E402
@@ -61,7 +63,9 @@ def test_networks_loss_and_clipped_gradient_equal_torchs():
     batch["obs"] = rng.normal(size=(16, 4)).astype(np.float32)
     batch["actions"] = rng.integers(0, 3, 16)
     agent, twin = agent_of((4,)), their.Agent(Spaces((4,)))
-    jax_equations.assert_gradient_is_torchs(script, their, agent, twin, batch, max_grad_norm=0.1)
+    jax_equations.assert_gradient_is_torchs(
+        script, their, agent, twin, batch, first_layer=1, max_grad_norm=0.1
+    )
 
 
 def test_policy_and_value_of_vectors_share_nothing():
@@ -82,6 +86,23 @@ def test_policy_and_value_of_vectors_share_nothing():
         for gradient in (of_value, of_policy)
     ]
     assert moved[0] and moved[1] and not moved[0] & moved[1]
+
+
+@pytest.mark.parametrize("shape", [(10, 10, 4), (4,)])
+def test_initial_weights_are_orthogonal(shape: tuple[int, ...]):
+    found = []
+    for name, array in script.named(agent_of(shape)).items():
+        if "bias" in name:
+            assert not np.asarray(array).any()
+            continue
+        matrix = np.asarray(array)
+        matrix = matrix.T if matrix.shape[0] < matrix.shape[1] else matrix
+        square = matrix.T @ matrix
+        gain = square[0, 0] ** 0.5
+        np.testing.assert_allclose(square, gain**2 * np.eye(len(square)), atol=1e-4 * gain**2)
+        found.append(round(float(gain), 3))
+    hidden = len(found) - 2
+    assert sorted(found) == [0.01, 1.0, *[1.414] * hidden] and hidden in (2, 4)
 
 
 @pytest.mark.parametrize(("shape", "size"), [((10, 10, 4), 128), ((10, 5), 50), ((), 1)])
@@ -153,8 +174,10 @@ def test_rows_are_what_happened_in_the_corridor():
             assert rows["terminated"][t, env] == (abs(place) >= 3)
             assert rows["truncated"][t, env] == (clock >= 5)
             over = abs(place) >= 3 or clock >= 5
-            found = [logged["episodes"][name][t, env] for name in ("over", "score", "length")]
-            assert found == [over, score, length]
+            found = {name: x[t, env] for name, x in logged["episodes"].items()}
+            assert found["over"] == over
+            if over:
+                assert (found["score"], found["length"]) == (score, length)
             last = t + 1 == args.num_steps
             shown = states["after"]["obs"][env] if last else rows["obs"][t + 1, env]
             if over:
@@ -176,16 +199,16 @@ def test_advantages_bootstrap_from_the_episodes_own_last_observation():
     shape = rows["rewards"].shape
     obs, final_obs = (agent.features(rows[name].reshape(-1, 2)) for name in ("obs", "final_obs"))
     logprobs, _, values = agent.get_logprob_entropy_value(obs, rows["actions"].ravel())
-    np.testing.assert_allclose(batch["logprobs"], logprobs, atol=1e-5)
+    np.testing.assert_allclose(batch["logprobs"].ravel(), logprobs, atol=1e-5)
     values = np.asarray(values).reshape(shape)
     next_values = np.asarray(agent.get_value(final_obs)).reshape(shape)
-    found = batch["advantages"].reshape(shape)
+    found = batch["advantages"]
     wanted = advantages_by_definition(
         rows["rewards"], values, next_values, rows["terminated"], rows["truncated"], args
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(batch["returns"], (found + values).ravel(), atol=1e-4)
-    np.testing.assert_allclose(batch["values"], values.ravel(), atol=1e-5)
+    np.testing.assert_allclose(batch["returns"], found + values, atol=1e-4)
+    np.testing.assert_allclose(batch["values"], values, atol=1e-5)
     unexplained = found.var() / (found + values).var()
     assert batch["losses/explained_variance"] == pytest.approx(1 - unexplained, abs=1e-4)
 
@@ -202,6 +225,10 @@ def test_the_learning_rate_is_annealed():
 def saved(run: Run) -> dict[str, Any]:
     """The runner_state of a run's last checkpoint."""
     return state_of(run.folder)["train_state"]
+
+
+def new_agents(args: Any, envs: Any) -> Any:
+    return script.make_runner_state(envs, optax.scale_by_adam(), args)["agent"]
 
 
 @cache
@@ -311,20 +338,22 @@ def test_a_seed_that_diverges_is_in_no_mean(
 @pytest.mark.slow("JAX compiles")
 def test_a_seed_that_has_diverged_is_evaluated_as_nan():
     args = script.Args(**CORRIDOR | {"num_seeds": 2, "eval_episodes": 3})
-    agents = script.make_agents(script.make_envs(args, Path()), args)
-    agents = jax.tree.map(lambda x: x.at[1].set(jnp.nan), agents)
+    agents = jax.tree.map(
+        lambda x: x.at[1].set(jnp.nan), new_agents(args, script.make_envs(args, Path()))
+    )
     returns = script.evaluate(agents, args, Path())["episodic_return"].reshape(2, 3)
     assert np.isfinite(returns[0]).all() and np.isnan(returns[1]).all()
 
 
 def first_returns(agent: Any, args: Any) -> np.ndarray:
     """Of the first episode in each place, played step by step."""
-    envs = script.make_envs(script.replace(args, num_envs=args.eval_episodes), Path())
-    key = jax.random.PRNGKey(args.seed + 1_000_000)
-    state, obs = envs.reset(key)
+    envs = script.make_envs(args, Path())
+    reset_key, key = jax.random.split(jax.random.PRNGKey(args.seed + 1_000_000))
+    state, obs = envs.reset(jax.random.split(reset_key, args.eval_episodes))
     returns = np.full(args.eval_episodes, np.nan)
-    for step in range(5):  # the longest episode
-        keys = jax.random.split(jax.random.fold_in(key, step), 1 + args.eval_episodes)
+    for _ in range(5):  # the longest episode
+        key, step_key = jax.random.split(key)
+        keys = jax.random.split(step_key, 1 + args.eval_episodes)
         actions = agent.get_action(agent.features(obs), keys[0])
         state, obs, rows = envs.step(state, actions, keys[1:])
         ended = np.asarray(rows["over"]) & np.isnan(returns)
@@ -336,7 +365,7 @@ def first_returns(agent: Any, args: Any) -> np.ndarray:
 def test_evaluation_plays_one_episode_in_each_place():
     run = run_of()
     agents = jax.tree.map(jnp.asarray, run_agents(run))
-    args = script.replace(run.args, eval_episodes=40)
+    args = replace(run.args, eval_episodes=40)
     returns = script.evaluate(agents, args, Path())["episodic_return"]
     again = script.evaluate(agents, args, Path())["episodic_return"]
     assert (returns == again).all()
@@ -346,7 +375,8 @@ def test_evaluation_plays_one_episode_in_each_place():
 
 
 def run_agents(run: Run) -> Any:
-    empty = jax.eval_shape(lambda: script.make_agents(script.make_envs(run.args, Path()), run.args))
+    envs = script.make_envs(run.args, Path())
+    empty = jax.eval_shape(lambda: new_agents(run.args, envs))
     return script.with_arrays(empty, saved(run)["agent"])
 
 
@@ -356,7 +386,7 @@ def test_weights_of_several_seeds_are_drawn_one_after_the_other():
     """A batch of QR decompositions can wait forever for the threads of a CPU."""
     args = script.Args(num_seeds=5)
     envs = script.make_envs(args, Path())
-    program = str(jax.make_jaxpr(lambda: nnx.split(script.make_agents(envs, args))[1])())
+    program = str(jax.make_jaxpr(lambda: nnx.split(new_agents(args, envs))[1])())
     shapes = re.findall(r"f32\[([\d,]+)\] \w+:f32\[[\d,]+\] = qr\[", program)
     assert shapes
     assert {shape.count(",") for shape in shapes} == {1}, "matrices, not stacks of them"
@@ -439,9 +469,10 @@ def test_environments_of_gymnax_are_compiled_once(env_id: str):
     """What an iteration returns has the types of what it takes, also where gymnax's are weak."""
     args = script.Args(env_id=env_id, num_envs=2, num_steps=4)
     envs, optimizer = script.make_envs(args, Path()), optax.scale_by_adam()
-    _, obs = jax.eval_shape(envs.reset, jax.random.key(0))
+    _, obs = jax.eval_shape(envs.reset, jax.random.split(jax.random.PRNGKey(0), 2))
     assert obs.shape == (2, *envs.single_observation_space.shape)
     before = jax.eval_shape(lambda: script.make_runner_state(envs, optimizer, args))
+    assert before["obs"].shape == (1, args.num_envs, *envs.single_observation_space.shape)
     after, _ = jax.eval_shape(
         lambda state: script.train_steps(envs, state, jnp.arange(2), optimizer, args), before
     )
@@ -462,23 +493,22 @@ def test_data_that_cannot_be_downloaded_is_told(
 def test_a_maze_is_drawn_with_the_goal_of_its_episode(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    envs = script.make_envs(script.Args(env_id="MetaMaze-misc", num_envs=1), tmp_path)
-    states = [envs.env.reset(jax.random.key(seed), envs.params)[1] for seed in (1, 2)]
-    assert states[0].goal.tolist() != states[1].goal.tolist()
-    visualizer = envs.visualizer()
-    monkeypatch.setattr(envs, "visualizer", lambda: visualizer)
+    envs = script.make_envs(script.Args(env_id="MetaMaze-misc"), tmp_path / "videos")
+    state = envs.env.reset(jax.random.key(2), envs.params)[1].env_state
     drawn = []
 
-    def note(frames: list[np.ndarray], *_: Any, **__: Any) -> None:
-        (goal,) = (text for text in visualizer.ax.texts if text.get_text() == "G")
-        drawn.append([round(float(x)) for x in goal.get_position()[::-1]])  # a bit off the middle
-        assert len(frames) == 2 and frames[0].flags.owndata
+    def note(animation: Any, file: Path, *_: Any, **__: Any) -> None:
+        animation._init_draw()
+        (axes,) = animation._fig.axes
+        (goal,) = (text for text in axes.texts if text.get_text() == "G")
+        place = [round(float(x)) for x in goal.get_position()[::-1]]  # a bit off the middle
+        drawn.append((place, file.name, len([*animation.new_frame_seq()])))
 
-    monkeypatch.setattr(script, "save_video", note)
+    monkeypatch.setattr(matplotlib.animation.Animation, "save", note)
     monkeypatch.setattr(script, "LONGEST_FILM", 2)
-    for number, state in enumerate(states):
-        envs.film([state] * 3, number)
-    assert drawn == [state.goal.tolist() for state in states]
+    envs.film([state] * 3, 7)
+    assert drawn == [(state.goal.tolist(), "rl-video-episode-7.mp4", 2)]
+    assert envs.videos.is_dir()
 
 
 @pytest.mark.slow("JAX compiles")
