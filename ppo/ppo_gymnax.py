@@ -229,18 +229,18 @@ class Agent(nnx.Module):
         """(batch, size), for observations, (batch, *shape)."""
         return self.network(obs.astype(jnp.float32))
 
-    def get_value(self, x: Array) -> Array:  # (...,)
+    def get_value(self, x: Array) -> Array:  # (batch,)
         return self.critic(x).squeeze(-1)
 
-    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (...,)
+    def get_action(self, x: Array, key: Array, greedy: bool = False) -> Array:  # (batch,)
         """Sampled actions; the most probable ones if greedy."""
         logits = self.actor(x)
         action = logits.argmax(-1) if greedy else jax.random.categorical(key, logits)
         return action.astype(jnp.int32)
 
     def get_logprob_entropy_value(self, x: Array, action: Array) -> tuple[Array, ...]:
-        """Log-probability of each action, the policy's entropy and the value: (...,) each."""
-        logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (..., number of actions)
+        """Log-probability of each action, the policy's entropy and the value: (batch,) each."""
+        logprobs = jax.nn.log_softmax(self.actor(x))  # of every action: (batch, number of actions)
         chosen = jax.nn.one_hot(action, logprobs.shape[-1])
         logprob = (logprobs * chosen).sum(-1)  # a gradient through indices is slow on GPUs
         entropy = -(jnp.exp(logprobs) * logprobs).sum(-1)
@@ -325,32 +325,40 @@ def compute_gradient(
     return gradient, {**stats, "losses/grad_norm": grad_norm}
 
 
-def act(
-    envs: Gymnax, agent: Agent, state: Any, obs: Array, key: Array, greedy: bool = False
-) -> tuple[Any, Array, dict[str, Array]]:
-    """A step of all environments: their state, the next observations and the transition."""
-    keys = jax.random.split(key, 1 + len(obs))
-    x = agent.features(obs)
-    action = agent.get_action(x, keys[0], greedy)
-    state, next_obs, outcome = envs.step(state, action, keys[1:])
-    return state, next_obs, {"obs": obs, "features": x, "actions": action, **outcome}
-
-
 def rollout(
     envs: Gymnax, agent: Agent, state: Any, obs: Array, key: Array, args: Args
 ) -> tuple[Any, Array, dict[str, Array]]:
     """Acts for num_steps: the environments' state, the next observations, the trajectory.
 
     Row t of the trajectory, (num_steps, num_envs, ...), is what was seen and done at step t and
-    what came of it.
+    what came of it. "final_values": of the last observations, where truncated.
     """
 
-    def one_step(carry: tuple[Any, Array], step_key: Array) -> tuple[tuple, dict[str, Array]]:
-        state, obs, transition = act(envs, agent, *carry, step_key)
-        return (state, obs), transition
+    def one_step(carry: tuple[Any, Array], keys: Array) -> tuple[tuple, dict[str, Array]]:
+        state, obs = carry
+        x = agent.features(obs)
+        action = agent.get_action(x, keys[0])
+        logprob, _, value = agent.get_logprob_entropy_value(x, action)
+        state, next_obs, outcome = envs.step(state, action, keys[1:])
+        # Where truncated, next_obs is already the first observation of the next episode.
+        final_obs = outcome.pop("final_obs")
+        final_value = jax.lax.cond(  # [deviation] truncated episodes bootstrapped
+            outcome["truncated"].any(),
+            lambda: agent.get_value(agent.features(final_obs)),
+            lambda: jnp.zeros_like(value),
+        )
+        transition = {
+            "obs": obs,
+            "actions": action,
+            "logprobs": logprob,
+            "values": value,
+            "final_values": final_value,
+            **outcome,
+        }
+        return (state, next_obs), transition
 
-    step_keys = jax.random.split(key, args.num_steps)
-    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), step_keys)
+    keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
+    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), keys)
     return state, obs, trajectory
 
 
@@ -405,22 +413,16 @@ def train_step(
     )
 
     # ------ advantages: how much better than predicted did things turn out? ------
-    # The weights are still those that acted, so these are the old policy's log-probabilities and
-    # values. One pass over the whole rollout is faster than one at each step.
-    actions = trajectory["actions"]
-    logprobs, _, values = agent.get_logprob_entropy_value(trajectory["features"], actions)
-    # Of what each step led to, also where the next row is already of another episode.
-    final_obs = trajectory["final_obs"]
-    final_x = agent.features(final_obs.reshape(args.batch_size, *final_obs.shape[2:]))
-    next_values = agent.get_value(final_x)  # [deviation] truncated episodes bootstrapped
-    next_values = next_values.reshape(values.shape)
-    rewards = trajectory["rewards"]
+    rewards, values = trajectory["rewards"], trajectory["values"]
     terminated, truncated = trajectory["terminated"], trajectory["truncated"]
+    last_values = agent.get_value(agent.features(obs))
+    next_values = jnp.concatenate([values[1:], last_values[None]])
+    next_values = jnp.where(truncated, trajectory["final_values"], next_values)
     advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
     batch = {
         "obs": trajectory["obs"],
-        "actions": actions,
-        "logprobs": logprobs,
+        "actions": trajectory["actions"],
+        "logprobs": trajectory["logprobs"],
         "values": values,
         "advantages": advantages,
         "returns": returns,
@@ -493,8 +495,10 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     @jax.jit
     @jax.vmap
     def play(agent: Agent, state: Any, obs: Array, key: Array) -> tuple:
-        key, step_key = jax.random.split(key)
-        return *act(envs, agent, state, obs, step_key, greedy), key
+        key, act_key, step_key = jax.random.split(key, 3)
+        action = agent.get_action(agent.features(obs), act_key, greedy)
+        step_keys = jax.random.split(step_key, args.eval_episodes)
+        return *envs.step(state, action, step_keys), key
 
     # Each environment's first episode counts: no short one is counted more often.
     returns = np.full((args.num_seeds, args.eval_episodes), np.nan)
@@ -504,10 +508,10 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     while not lengths.all():
         if args.capture_video:
             env_states.append(jax.tree.map(lambda x: np.asarray(x[0]), state.env_state))
-        state, obs, transition, key = play(agent, state, obs, key)
-        first = np.asarray(transition["over"]) & (lengths == 0)
-        returns[first] = np.asarray(transition["score"])[first]
-        lengths[first] = np.asarray(transition["length"])[first]
+        state, obs, outcome, key = play(agent, state, obs, key)
+        first = np.asarray(outcome["over"]) & (lengths == 0)
+        returns[first] = np.asarray(outcome["score"])[first]
+        lengths[first] = np.asarray(outcome["length"])[first]
     for episode in range(0, args.eval_episodes, args.video_every) if args.capture_video else ():
         seen = env_states[: lengths[0, episode]]
         envs.film([jax.tree.map(lambda x, i=episode: x[i], each) for each in seen], episode)

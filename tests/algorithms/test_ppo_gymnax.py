@@ -140,13 +140,19 @@ def iteration() -> tuple[Any, dict[str, np.ndarray], dict[str, Any], dict[str, A
         seen["rows"] = rows
         return state, obs, rows
 
+    def step(*arguments: Any) -> Any:
+        state, obs, outcome = original_step(*arguments)
+        return state, obs, outcome | {"led_to": outcome["final_obs"]}
+
     args = script.Args(**CORRIDOR | {"num_steps": 40}, total_timesteps=1200, gamma=0.9)
     envs = script.make_envs(args, Path())
+    original_step = envs.step
     optimizer = script.optax.scale_by_adam()
     original = script.rollout
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(script, "update_ppo", update)
         patched.setattr(script, "rollout", keep)
+        patched.setattr(envs, "step", step)
 
         @jax.jit
         def run() -> tuple:
@@ -169,7 +175,7 @@ def test_rows_are_what_happened_in_the_corridor():
             place, clock = rows["obs"][t, env]
             place, clock = place + 2 * rows["actions"][t, env] - 1, clock + 1
             score, length = score + place, length + 1
-            assert rows["final_obs"][t, env].tolist() == [place, clock]
+            assert rows["led_to"][t, env].tolist() == [place, clock]
             assert rows["rewards"][t, env] == place
             assert rows["terminated"][t, env] == (abs(place) >= 3)
             assert rows["truncated"][t, env] == (clock >= 5)
@@ -197,11 +203,11 @@ def test_advantages_bootstrap_from_the_episodes_own_last_observation():
     args, rows, logged, states = iteration()
     agent, batch = states["before"]["agent"], logged["stats"]
     shape = rows["rewards"].shape
-    obs, final_obs = (agent.features(rows[name].reshape(-1, 2)) for name in ("obs", "final_obs"))
+    obs, led_to = (agent.features(rows[name].reshape(-1, 2)) for name in ("obs", "led_to"))
     logprobs, _, values = agent.get_logprob_entropy_value(obs, rows["actions"].ravel())
     np.testing.assert_allclose(batch["logprobs"].ravel(), logprobs, atol=1e-5)
     values = np.asarray(values).reshape(shape)
-    next_values = np.asarray(agent.get_value(final_obs)).reshape(shape)
+    next_values = np.asarray(agent.get_value(led_to)).reshape(shape)
     found = batch["advantages"]
     wanted = advantages_by_definition(
         rows["rewards"], values, next_values, rows["terminated"], rows["truncated"], args
@@ -352,10 +358,9 @@ def first_returns(agent: Any, args: Any) -> np.ndarray:
     state, obs = envs.reset(jax.random.split(reset_key, args.eval_episodes))
     returns = np.full(args.eval_episodes, np.nan)
     for _ in range(5):  # the longest episode
-        key, step_key = jax.random.split(key)
-        keys = jax.random.split(step_key, 1 + args.eval_episodes)
-        actions = agent.get_action(agent.features(obs), keys[0])
-        state, obs, rows = envs.step(state, actions, keys[1:])
+        key, act_key, step_key = jax.random.split(key, 3)
+        actions = agent.get_action(agent.features(obs), act_key)
+        state, obs, rows = envs.step(state, actions, jax.random.split(step_key, len(obs)))
         ended = np.asarray(rows["over"]) & np.isnan(returns)
         returns[ended] = np.asarray(rows["score"])[ended]
     return returns
