@@ -374,7 +374,7 @@ def update_ppo(
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         updated, stats = jax.lax.scan(one_minibatch, train_state, minibatches, unroll=unroll)
-        counts = ~stopped  # a scan cannot be left: what comes after the stop is thrown away
+        counts = ~stopped  # a scan cannot stop early: what comes after the stop is discarded
         if args.target_kl is not None:
             keep_if_stopped = partial(jnp.where, stopped)
             updated = jax.tree.map(keep_if_stopped, train_state, updated)

@@ -396,7 +396,7 @@ def update_ppo(
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         updated, stats = jax.lax.scan(update_minibatch, train_state, minibatches)
-        # A scan cannot be left: what comes after the stop is thrown away.
+        # A scan cannot stop early: what comes after the stop is discarded.
         train_state = jax.tree.map(partial(jnp.where, stopped), train_state, updated)
         counts = ~stopped
         if args.target_kl is not None:

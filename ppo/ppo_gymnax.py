@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,11 +39,11 @@ from jax import Array
 @dataclass(unsafe_hash=True)  # so that jax.jit can take it as a static argument
 class Args:
     # the task
-    env_id: str = "CartPole-v1"  # environment, as gymnax calls it: Discrete actions
-    total_timesteps: int = 500_000  # environment steps in all, of each seed
+    env_id: str = "CartPole-v1"  # gymnax's name of the environment; actions must be Discrete
+    total_timesteps: int = 500_000  # environment steps of each seed
     num_envs: int = 4  # environments stepped side by side
     seed: int = 1  # of the network, the sampled actions and the environments
-    num_seeds: int = 1  # trainings side by side: with this seed, the next one and so on
+    num_seeds: int = 1  # seeds trained together: seed, seed + 1, ...
     # the algorithm
     num_steps: int = 128  # steps per environment in each rollout
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
@@ -68,10 +67,10 @@ class Args:
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
-    log_every: int = 25_000  # steps between logged points: so many are one compiled call
+    log_every: int = 25_000  # environment steps of a compiled call, after which metrics are written
     checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
-    capture_video: bool = False  # film the evaluation's first seed
+    capture_video: bool = False  # film episodes of the evaluation, of the first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
     track: bool = False  # log to Weights & Biases as well
     wandb_project_name: str = "ppo"  # Weights & Biases project
@@ -89,45 +88,43 @@ class Args:
 
     @property
     def iterations_per_call(self) -> int:
-        """So many iterations run on the device before anything is logged."""
+        """Iterations in one compiled call, after which metrics are written."""
         return min(max(self.log_every // self.batch_size, 1), self.num_iterations)
 
 
 class Gymnax:
-    """gymnax's environments, stepped inside compiled functions; gymnax counts returns and lengths.
+    """gymnax's environments, stepped inside compiled functions; LogWrapper adds up their returns.
 
-    Their state is passed in and out: compiled functions must not change anything. The step that
-    ends an episode returns the first observation of the next one, and beside it the last one.
+    Their state is passed in and out: compiled functions must be pure. The step that ends an
+    episode returns the next episode's first observation; "final_obs" is the last of the old one.
     """
 
     def __init__(self, args: Args, videos: Path):
         import gymnax  # here, because it starts JAX: setup_jax must come first
-        from gymnax.environments.spaces import gymnax_space_to_gym_space
         from gymnax.wrappers.purerl import LogWrapper
 
         self.videos = videos
         env, self.params = gymnax.make(args.env_id)
         self.env = LogWrapper(env)
-        obs_space = env.observation_space(self.params)
-        self.single_observation_space = gymnax_space_to_gym_space(obs_space)
-        action_space = env.action_space(self.params)
-        self.single_action_space = gymnax_space_to_gym_space(action_space)
+        self.single_observation_space = env.observation_space(self.params)
+        self.single_action_space = env.action_space(self.params)
 
     def reset(self, keys: Array) -> tuple[Any, Array]:
         """State, and observations, (num_envs, *shape); keys: one for each environment."""
-        obs, state = jax.vmap(self.env.reset, in_axes=(0, None))(keys, self.params)
+        obs, env_state = jax.vmap(self.env.reset)(keys)
         # Some begin with weakly typed numbers, for which everything would be compiled twice.
-        return jax.tree.map(lambda x: x.astype(x.dtype), (state, obs))
+        return jax.tree.map(lambda x: x.astype(x.dtype), (env_state, obs))
 
-    def step(self, state: Any, actions: Array, keys: Array) -> tuple[Any, Array, dict[str, Array]]:
-        """State after the step, observations, (num_envs, *shape), and what came of it by name.
+    def step(
+        self, env_state: Any, actions: Array, keys: Array
+    ) -> tuple[Any, Array, dict[str, Array]]:
+        """State after the step, observations, (num_envs, *shape), and a dict of (num_envs,) arrays.
 
-        What came of it: (num_envs,) each, and "final_obs", (num_envs, *shape), the observation
-        that the step led to, before any reset.
+        "final_obs" of the dict, (num_envs, *shape): the observations before any reset. "score"
+        and "length": of the last episode that has ended, which "over" says of this step.
         """
-        step = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))
-        result = step(keys, state, actions, self.params)
-        obs, state, rewards, terminated, truncated, info = result
+        result = jax.vmap(self.env.step)(keys, env_state, actions)
+        obs, env_state, rewards, terminated, truncated, info = result
         outcome = {
             "rewards": rewards.astype(jnp.float32),
             "terminated": terminated,
@@ -137,19 +134,19 @@ class Gymnax:
             "score": info["returned_episode_returns"],
             "length": info["returned_episode_lengths"],
         }
-        return state, obs, outcome
+        return env_state, obs, outcome
 
     def visualizer(self, env_states: list[Any]) -> Any:
-        """gymnax's own."""
+        """gymnax's Visualizer of these states."""
         from gymnax.visualize import Visualizer
 
         return Visualizer(self.env, self.params, env_states)
 
     @property
     def metadata(self) -> dict[str, list[str]]:
-        """Gymnasium's: whether environments can be drawn. Of others gymnax has no image `im`."""
-        _, state = self.env.reset(jax.random.key(0), self.params)
-        visualizer = self.visualizer([state.env_state])
+        """As Gymnasium's: whether gymnax can draw the environment, of which it then has an `im`."""
+        _, env_state = self.env.reset(jax.random.key(0))
+        visualizer = self.visualizer([env_state.env_state])  # gymnax's own, in LogWrapper's
         visualizer.init()
         return {"render_modes": ["rgb_array"] if hasattr(visualizer, "im") else []}
 
@@ -165,7 +162,7 @@ class Gymnax:
 
 
 def make_envs(args: Args, videos: Path) -> Gymnax:
-    """The environment, which steps as many times side by side as it gets keys."""
+    """The environments: as many copies as `reset` and `step` get keys."""
     return Gymnax(args, videos)
 
 
@@ -176,7 +173,7 @@ def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (bat
 def patches(images: Array) -> Array:
     """All squares of 3 x 3 pixels: (batch, height - 2, width - 2, 9 * channels).
 
-    A linear layer of them is a convolution of 3 x 3. With nnx.Conv the script trained MinAtar's
+    A linear layer of them is a 3 x 3 convolution. With nnx.Conv the script trained MinAtar's
     Breakout nine times slower on a CPU.
     """
     height, width = images.shape[1] - 2, images.shape[2] - 2
@@ -207,7 +204,7 @@ class Agent(nnx.Module):
     def __init__(self, envs: Gymnax, rngs: nnx.Rngs):
         shape = envs.single_observation_space.shape
         num_actions = int(envs.single_action_space.n)
-        if len(shape) == 3:  # images, as MinAtar's: its authors' network, shared
+        if len(shape) == 3:  # images, as MinAtar's: its authors' network
             height, width, channels = shape
             self.network = nnx.Sequential(
                 patches,
@@ -326,21 +323,23 @@ def compute_gradient(
 
 
 def rollout(
-    envs: Gymnax, agent: Agent, state: Any, obs: Array, key: Array, args: Args
+    envs: Gymnax, agent: Agent, env_state: Any, obs: Array, key: Array, args: Args
 ) -> tuple[Any, Array, dict[str, Array]]:
     """Acts for num_steps: the environments' state, the next observations, the trajectory.
 
     Row t of the trajectory, (num_steps, num_envs, ...), is what was seen and done at step t and
-    what came of it. "final_values": of the last observations, where truncated.
+    what came of it. Where truncated, "final_values" has the values of the last observations.
     """
 
     def one_step(carry: tuple[Any, Array], keys: Array) -> tuple[tuple, dict[str, Array]]:
-        state, obs = carry
+        env_state, obs = carry
         x = agent.features(obs)
         action = agent.get_action(x, keys[0])
+        # The actor's outputs again: XLA computes them once.
         logprob, _, value = agent.get_logprob_entropy_value(x, action)
-        state, next_obs, outcome = envs.step(state, action, keys[1:])
-        # Where truncated, next_obs is already the first observation of the next episode.
+        env_state, next_obs, outcome = envs.step(env_state, action, keys[1:])
+        # Where truncated, next_obs is already the first observation of the next episode. `cond`:
+        # few steps truncate, and loops on a CPU leave out the branch (vmap computes both).
         final_obs = outcome.pop("final_obs")
         final_value = jax.lax.cond(  # [deviation] truncated episodes bootstrapped
             outcome["truncated"].any(),
@@ -355,11 +354,11 @@ def rollout(
             "final_values": final_value,
             **outcome,
         }
-        return (state, next_obs), transition
+        return (env_state, next_obs), transition
 
     keys = jax.random.split(key, (args.num_steps, 1 + args.num_envs))
-    (state, obs), trajectory = jax.lax.scan(one_step, (state, obs), keys)
-    return state, obs, trajectory
+    (env_state, obs), trajectory = jax.lax.scan(one_step, (env_state, obs), keys)
+    return env_state, obs, trajectory
 
 
 def update_ppo(
@@ -383,7 +382,7 @@ def update_ppo(
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         updated, stats = jax.lax.scan(update_minibatch, train_state, minibatches)
-        counts = ~stopped  # a scan cannot be left: what comes after the stop is thrown away
+        counts = ~stopped  # a scan cannot stop early: what comes after the stop is discarded
         if args.target_kl is not None:
             keep_if_stopped = partial(jnp.where, stopped)
             updated = jax.tree.map(keep_if_stopped, train_state, updated)
@@ -400,7 +399,7 @@ def update_ppo(
 def train_step(
     envs: Gymnax, runner_state: dict[str, Any], iteration: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The runner_state of one seed after an iteration, and what is to be logged of it."""
+    """The runner_state of one seed after an iteration, and what to log."""
     learning_rate = jnp.float32(args.learning_rate)
     if args.anneal_lr:  # [core-4] learning rate annealing
         learning_rate *= 1 - (iteration - 1) / args.num_iterations
@@ -408,8 +407,8 @@ def train_step(
     key, rollout_key, update_key = jax.random.split(runner_state["key"], 3)
 
     # ------ rollout: act in the environments and store what happens ------
-    state, obs, trajectory = rollout(
-        envs, agent, runner_state["envs"], runner_state["obs"], rollout_key, args
+    env_state, obs, trajectory = rollout(
+        envs, agent, runner_state["env_state"], runner_state["obs"], rollout_key, args
     )
 
     # ------ advantages: how much better than predicted did things turn out? ------
@@ -419,14 +418,7 @@ def train_step(
     next_values = jnp.concatenate([values[1:], last_values[None]])
     next_values = jnp.where(truncated, trajectory["final_values"], next_values)
     advantages, returns = compute_gae(rewards, values, next_values, terminated, truncated, args)
-    batch = {
-        "obs": trajectory["obs"],
-        "actions": trajectory["actions"],
-        "logprobs": trajectory["logprobs"],
-        "values": values,
-        "advantages": advantages,
-        "returns": returns,
-    }
+    batch = {**trajectory, "advantages": advantages, "returns": returns}
 
     # ------ update: a few epochs of gradient steps on minibatches of the rollout ------
     train_state = {"agent": agent, "opt_state": opt_state}
@@ -436,19 +428,19 @@ def train_step(
     stats["losses/explained_variance"] = 1 - advantages.var() / (returns.var() + 1e-8)
     stats["charts/learning_rate"] = learning_rate
     episodes = {name: trajectory[name] for name in ("over", "score", "length")}
-    runner_state = {**train_state, "envs": state, "obs": obs, "key": key}
+    runner_state = {**train_state, "env_state": env_state, "obs": obs, "key": key}
     return runner_state, {"stats": stats, "episodes": episodes}
 
 
-# donate: the memory of the old runner_state becomes the new one's; the old one is gone then.
+# donate: the new runner_state takes the memory of the old one, which cannot be used again.
 @partial(jax.jit, static_argnames=("envs", "optimizer", "args"), donate_argnames="runner_state")
 def train_steps(
     envs: Gymnax, runner_state: dict[str, Any], iterations: Array, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The runner_state of all seeds after some iterations, and what is to be logged of them.
+    """The runner_state of all seeds after some iterations, and what to log.
 
-    runner_state: (num_seeds, ...) everywhere. iterations: their numbers; those beyond the last one
-    change nothing. What is to be logged: (num_seeds, iterations, ...).
+    runner_state: arrays of (num_seeds, ...). iterations: their numbers, from 1; those beyond the
+    last one change nothing. What to log: arrays of (num_seeds, iterations, ...).
     """
 
     def one_iteration(runner_state: dict, iteration: Array) -> tuple[dict, dict]:
@@ -459,23 +451,30 @@ def train_steps(
     def one_seed(runner_state: dict) -> tuple[dict, dict]:
         return jax.lax.scan(one_iteration, runner_state, iterations)
 
-    if jax.default_backend() == "cpu":  # products of stacks of matrices are slow there
+    if jax.default_backend() == "cpu":  # batched matrix products are slow there
         return jax.lax.map(one_seed, runner_state)
     return jax.vmap(one_seed)(runner_state)
 
 
 def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
-    """What the trainings start from: everything is (num_seeds, ...)."""
+    """What the trainings start from: arrays of (num_seeds, ...)."""
 
     def one_seed(seed: Array) -> dict[str, Any]:
+        # Keys of the old kind, which are plain arrays: checkpoints save them.
         weights_key, reset_key, key = jax.random.split(jax.random.PRNGKey(seed), 3)
         agent = Agent(envs, nnx.Rngs(weights_key))
         opt_state = optimizer.init(agent)
         reset_keys = jax.random.split(reset_key, args.num_envs)  # [core-1] vectorized
-        state, obs = envs.reset(reset_keys)
-        return {"agent": agent, "opt_state": opt_state, "envs": state, "obs": obs, "key": key}
+        env_state, obs = envs.reset(reset_keys)
+        return {
+            "agent": agent,
+            "opt_state": opt_state,
+            "env_state": env_state,
+            "obs": obs,
+            "key": key,
+        }
 
-    # Not vmap: on a CPU, batches of QR decompositions may wait for each other's threads forever.
+    # Not vmap: on a CPU, batched QR decompositions may wait for each other's threads forever.
     return jax.lax.map(one_seed, args.seed + jnp.arange(args.num_seeds))
 
 
@@ -494,26 +493,26 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 
     @jax.jit
     @jax.vmap
-    def play(agent: Agent, state: Any, obs: Array, key: Array) -> tuple:
+    def play(agent: Agent, env_state: Any, obs: Array, key: Array) -> tuple:
         key, act_key, step_key = jax.random.split(key, 3)
         action = agent.get_action(agent.features(obs), act_key, greedy)
         step_keys = jax.random.split(step_key, args.eval_episodes)
-        return *envs.step(state, action, step_keys), key
+        return *envs.step(env_state, action, step_keys), key
 
-    # Each environment's first episode counts: no short one is counted more often.
+    # Each environment's first episode counts: else short ones would count more often.
     returns = np.full((args.num_seeds, args.eval_episodes), np.nan)
     lengths = np.zeros((args.num_seeds, args.eval_episodes), int)  # 0 as long as it is not over
-    env_states = []  # of the first seed, for films
-    state, obs, key = reset(args.seed + 1_000_000 + jnp.arange(args.num_seeds))
+    filmed = []  # gymnax's states, of the first seed
+    env_state, obs, key = reset(args.seed + jnp.arange(args.num_seeds) + 1_000_000)
     while not lengths.all():
         if args.capture_video:
-            env_states.append(jax.tree.map(lambda x: np.asarray(x[0]), state.env_state))
-        state, obs, outcome, key = play(agent, state, obs, key)
+            filmed.append(jax.tree.map(lambda x: np.asarray(x[0]), env_state.env_state))
+        env_state, obs, outcome, key = play(agent, env_state, obs, key)
         first = np.asarray(outcome["over"]) & (lengths == 0)
         returns[first] = np.asarray(outcome["score"])[first]
         lengths[first] = np.asarray(outcome["length"])[first]
     for episode in range(0, args.eval_episodes, args.video_every) if args.capture_video else ():
-        seen = env_states[: lengths[0, episode]]
+        seen = filmed[: lengths[0, episode]]
         envs.film([jax.tree.map(lambda x, i=episode: x[i], each) for each in seen], episode)
     is_finite = [np.isfinite(x).reshape(args.num_seeds, -1).all(1) for x in jax.tree.leaves(agent)]
     returns[~np.all(is_finite, axis=0)] = np.nan
@@ -523,7 +522,8 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
 def log_seeds(run: Any, episodes: dict[str, np.ndarray], step: int) -> None:
     """Logs the mean return and length over seeds, and the lowest and the highest return.
 
-    episodes: "over", "score", "length", (num_seeds, ...) each. A seed counts in which some ended.
+    episodes: "over", "score", "length", (num_seeds, ...) each. Seeds in which no episode has ended
+    are left out.
     """
     of_seeds = zip(episodes["over"], episodes["score"], episodes["length"], strict=True)
     means = [
@@ -569,13 +569,14 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         learning_rate = float(stats.pop("charts/learning_rate")[0, -1])
         # Of the seeds that have not diverged; if all have, the mean is NaN.
         stats = {name: x.mean(1) for name, x in stats.items()}  # (num_seeds,)
-        means = {name: x[np.isfinite(x)].mean() for name, x in stats.items()}
+        finite = np.isfinite([*stats.values()]).all(0)
+        means = {name: x[finite].mean() for name, x in stats.items()}
         explained_variance = float(means.pop("losses/explained_variance"))
         if args.num_seeds == 1:
             rows = {name: x.reshape(-1, args.num_envs) for name, x in logged["episodes"].items()}
             run.log_episodes(rows, global_step)
         else:
-            log_seeds(run, logged["episodes"], global_step)
+            log_seeds(run, {name: x[finite] for name, x in logged["episodes"].items()}, global_step)
         run.log(means, explained_variance, learning_rate, global_step)
         run.save(runner_state, first + count - 1)
         if run.stopped():  # Ctrl-C or SIGTERM
@@ -589,6 +590,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
     from gymnax import registered_envs
+    from gymnax.environments import spaces
 
     if args.env_id not in registered_envs:
         refuse(f"gymnax has no {args.env_id}; it has {', '.join(registered_envs)}")
@@ -596,7 +598,7 @@ def check_envs(args: Args) -> None:
         envs = make_envs(args, Path())
     except OSError as error:  # MNISTBandit-bsuite
         refuse(f"{args.env_id} downloads its data, and could not: {error}")
-    check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
+    check_spaces(args, envs, spaces.Box, spaces.Discrete)
     if min(args.num_seeds, args.log_every) < 1:
         refuse("--num-seeds and --log-every must be at least 1")
 

@@ -324,11 +324,13 @@ def test_a_seed_that_diverges_is_in_no_mean(
 ):
     """The others go on; once all have diverged, the run ends."""
     train_steps = script.train_steps
+    counts: list[int] = []  # episodes of the first seed
 
     def diverging(*arguments: Any) -> Any:
         after, logged = train_steps(*arguments)
         last = int(arguments[2][0]) == 4
         logged["stats"]["losses/value_loss"] = np.array([[np.nan if last else 2.0], [np.nan]])
+        counts.append(0 if last else int(logged["episodes"]["over"][0].sum()))
         return after, logged
 
     monkeypatch.setattr(script, "train_steps", diverging)
@@ -337,13 +339,17 @@ def test_a_seed_that_diverges_is_in_no_mean(
         script.train(args, tmp_path, {})
     assert ended.value.code == 1
     assert f"{NAME}: diverged at step {4 * BATCH}: " in capsys.readouterr().err
-    losses = Run(script, args, tmp_path).scalars()["losses/value_loss"]
-    assert [x for _, x in losses[:3]] == [2.0] * 3
+    points = Run(script, args, tmp_path).scalars()
+    assert [x for _, x in points["losses/value_loss"][:3]] == [2.0] * 3
+    means, lowest = (points[f"charts/episodic_return{x}"] for x in ("", "_min"))
+    assert means and means == lowest == points["charts/episodic_return_max"], "of one seed"
+    episodes = [count for _, count in points["charts/episodes"]]
+    assert max(episodes) <= BATCH and sum(episodes) == sum(counts)
 
 
 @pytest.mark.slow("JAX compiles")
 def test_a_seed_that_has_diverged_is_evaluated_as_nan():
-    args = script.Args(**CORRIDOR | {"num_seeds": 2, "eval_episodes": 3})
+    args = script.Args(**CORRIDOR | {"num_seeds": 2, "eval_episodes": 3}, seed=2**31 - 1)
     agents = jax.tree.map(
         lambda x: x.at[1].set(jnp.nan), new_agents(args, script.make_envs(args, Path()))
     )
