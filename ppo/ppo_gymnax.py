@@ -120,8 +120,8 @@ class Gymnax:
     ) -> tuple[Any, Array, dict[str, Array]]:
         """State after the step, observations, (num_envs, *shape), and a dict of (num_envs,) arrays.
 
-        "final_obs" of the dict, (num_envs, *shape): the observations before any reset. "score"
-        and "length": of the last episode that has ended, which "over" says of this step.
+        "final_obs" of the dict, (num_envs, *shape): the observations before any reset. "over":
+        this step ended an episode, whose return and length are "score" and "length".
         """
         result = jax.vmap(self.env.step)(keys, env_state, actions)
         obs, env_state, rewards, terminated, truncated, info = result
@@ -144,9 +144,9 @@ class Gymnax:
 
     @property
     def metadata(self) -> dict[str, list[str]]:
-        """As Gymnasium's: whether gymnax can draw the environment, of which it then has an `im`."""
+        """As Gymnasium's. If gymnax can draw the environment, its visualizer has an `im`."""
         _, env_state = self.env.reset(jax.random.key(0))
-        visualizer = self.visualizer([env_state.env_state])  # gymnax's own, in LogWrapper's
+        visualizer = self.visualizer([env_state.env_state])  # inside LogWrapper's state
         visualizer.init()
         return {"render_modes": ["rgb_array"] if hasattr(visualizer, "im") else []}
 
@@ -338,8 +338,8 @@ def rollout(
         # The actor's outputs again: XLA computes them once.
         logprob, _, value = agent.get_logprob_entropy_value(x, action)
         env_state, next_obs, outcome = envs.step(env_state, action, keys[1:])
-        # Where truncated, next_obs is already the first observation of the next episode. `cond`:
-        # few steps truncate, and loops on a CPU leave out the branch (vmap computes both).
+        # Where truncated, next_obs is already the first observation of the next episode.
+        # Few steps truncate: on a CPU `cond` saves the others the network's pass.
         final_obs = outcome.pop("final_obs")
         final_value = jax.lax.cond(  # [deviation] truncated episodes bootstrapped
             outcome["truncated"].any(),
@@ -499,7 +499,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
         step_keys = jax.random.split(step_key, args.eval_episodes)
         return *envs.step(env_state, action, step_keys), key
 
-    # Each environment's first episode counts: else short ones would count more often.
+    # Each environment's first episode counts: otherwise short ones would count more often.
     returns = np.full((args.num_seeds, args.eval_episodes), np.nan)
     lengths = np.zeros((args.num_seeds, args.eval_episodes), int)  # 0 as long as it is not over
     filmed = []  # gymnax's states, of the first seed
@@ -511,9 +511,10 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
         first = np.asarray(outcome["over"]) & (lengths == 0)
         returns[first] = np.asarray(outcome["score"])[first]
         lengths[first] = np.asarray(outcome["length"])[first]
-    for episode in range(0, args.eval_episodes, args.video_every) if args.capture_video else ():
-        seen = filmed[: lengths[0, episode]]
-        envs.film([jax.tree.map(lambda x, i=episode: x[i], each) for each in seen], episode)
+    if args.capture_video:
+        for episode in range(0, args.eval_episodes, args.video_every):
+            seen = filmed[: lengths[0, episode]]
+            envs.film([jax.tree.map(lambda x, i=episode: x[i], each) for each in seen], episode)
     is_finite = [np.isfinite(x).reshape(args.num_seeds, -1).all(1) for x in jax.tree.leaves(agent)]
     returns[~np.all(is_finite, axis=0)] = np.nan
     return {"episodic_return": returns.ravel()}

@@ -33,10 +33,8 @@ def test_anatomy(name: str):
     left_out = set()
     if "rollout" in units:  # a function, which returns what it has stored
         left_out = {"train: storage"}
-    if name in (
-        "ppo_continuous_action_mjx.py",
-        "ppo_gymnax.py",
-    ):  # Flax's layers take an initializer
+    # Flax's layers take an initializer.
+    if name in ("ppo_continuous_action_mjx.py", "ppo_gymnax.py"):
         left_out |= {"layer_init"}
     if "train_step" in units:  # which is compiled as a whole: `train` has only what is left
         parts = re.findall(r"^    # -{6} (\w+): ", units["train_step"].text, re.MULTILINE)
