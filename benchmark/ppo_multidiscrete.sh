@@ -5,8 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 uv run benchmark/run.py \
-    --command "uv run ppo/ppo_multidiscrete.py --no-cuda \
-        --num-envs 8 --total-timesteps 300000" \
+    --command "uv run ppo/ppo_multidiscrete.py --no-cuda" \
     --env-ids MicrortsMining4x4F9-v0 \
-    --num-seeds 2 --runs-dir runs/benchmark/ppo_multidiscrete \
+    --num-seeds 3 --runs-dir runs/benchmark/ppo_multidiscrete \
     --plot docs/results "$@"

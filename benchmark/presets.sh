@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Flags for environments that the defaults do not solve, three seeds each; docs/presets.md shows the
-# scores. Run it again to go on where it stopped. A first word chooses one of the two scripts; flags
-# go to the runner, see docs/benchmarks.md:
+# Flags for environments that the defaults do not solve; docs/presets.md shows the scores. Run it
+# again to go on where it stopped. A first word chooses one of the two scripts; flags go to the
+# runner, see docs/benchmarks.md:
 #   benchmark/presets.sh --workers 4
 #   benchmark/presets.sh ppo --env-ids LunarLander-v3
 set -euo pipefail
@@ -23,11 +23,11 @@ if [[ $only != ppo_continuous_action ]]; then
         --env-ids LunarLander-v3 MountainCar-v0 \
         --env-flags "LunarLander-v3=--total-timesteps 1000000 --num-envs 16 --num-steps 1024 \
             --num-minibatches 256 --gamma 0.999 --gae-lambda 0.98 --learning-rate 3e-4 \
-            --no-anneal-lr --no-clip-vloss" \
+            --ent-coef 0 --no-clip-vloss" \
             "MountainCar-v0=--total-timesteps 1000000 --num-envs 16 --num-steps 16 \
             --gae-lambda 0.98 --learning-rate 3e-3 --ent-coef 0.03 --max-grad-norm 100 \
             --no-clip-vloss" \
-        --num-seeds 3 --runs-dir runs/benchmark/presets/ppo \
+        --num-seeds 5 --runs-dir runs/benchmark/presets/ppo \
         --plot docs/results/presets "$@"
 fi
 
