@@ -24,7 +24,7 @@ if [[ $only != ppo_continuous_action ]]; then
         --env-flags "LunarLander-v3=--total-timesteps 1000000 --num-envs 16 --num-steps 1024 \
             --num-minibatches 256 --gamma 0.999 --gae-lambda 0.98 --learning-rate 3e-4 \
             --ent-coef 0 --no-clip-vloss" \
-            "MountainCar-v0=--total-timesteps 1000000 --num-envs 16 --num-steps 16 \
+            "MountainCar-v0=--total-timesteps 1000000 --num-envs 64 --num-steps 16 \
             --gae-lambda 0.98 --learning-rate 3e-3 --ent-coef 0.03 --max-grad-norm 100 \
             --no-clip-vloss" \
         --num-seeds 5 --runs-dir runs/benchmark/presets/ppo \
