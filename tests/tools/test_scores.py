@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import ttest_ind_from_stats
 from scores import evidence, presets_commands, presets_table, rows_of_scripts, speed, tables
 from scripts import Script
 from sync import ROOT, Collection
@@ -127,3 +130,22 @@ def test_no_run_and_no_published_score_is_left_out():
     published = (ROOT / "benchmark/published.csv").read_text().splitlines()[1:]
     names = {(one.script, one.env_id) for row in rows for one in row.published.itertuples()}
     assert names == {(f"{line.split(',')[0]}.py", line.split(",")[1]) for line in published}
+
+
+def test_readme_counts_the_tasks_that_differ_from_cleanrl_beyond_chance():
+    """Welch's test at 5 %, with three seeds on each side."""
+    published = pd.read_csv(ROOT / "benchmark/published.csv").query("source == 'CleanRL'")
+    theirs = published[published.script == "ppo_continuous_action"].set_index("env_id")
+    names = ("ppo_continuous_action", "ppo_continuous_action_dm_control")
+    runs = pd.concat([pd.read_csv(ROOT / f"docs/results/{name}_scores.csv") for name in names])
+    runs = runs[runs.env_id.isin(theirs.index)]
+    ours = runs.groupby("env_id").score.agg(["mean", "std", "count"])
+    theirs = theirs.loc[ours.index]
+    test = ttest_ind_from_stats(
+        *ours.to_numpy().T, theirs["mean"], theirs["std"], 3, equal_var=False
+    )
+    beyond = np.where(test.pvalue < 0.05, np.sign(ours["mean"] - theirs["mean"]), 0)
+    higher, lower, same = ((beyond == sign).sum() for sign in (1, -1, 0))
+    counts = f"higher in {higher}, lower in {lower or 'none'}, and the same within chance in {same}"
+    for page in ("README.md", "docs/ppo_continuous_action.md"):
+        assert counts in " ".join((ROOT / page).read_text().split())
