@@ -310,7 +310,7 @@ def test_procgen_is_learned_resumed_and_evaluated(tmp_path: Path):
     folder = command_line.the_folder(tmp_path / "runs")
     assert list(folder.glob("videos/evaluation-*-train-levels/*.mp4"))
     lengths = [length for _, length in command_line.curve(folder, "charts/episodic_length")]
-    assert len(lengths) >= 2 and 1 < max(lengths) <= 1000
+    assert lengths and 1 < max(lengths) <= 1000
     args = ("--resume", folder, "--total-timesteps", 1088)
     again = newcomer.uv_run(FILE, *args, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
