@@ -393,8 +393,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    if args.capture_video:  # Triton and Mesa both bring LLVM, and crash if Mesa comes first
-        from torch import _dynamo  # noqa: F401  # imports Triton
+    from torch import _dynamo  # noqa: F401  # Triton crashes if MuJoCo starts Mesa before it
+
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)
     envs.close()
