@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import ttest_ind_from_stats
+from scipy.stats import t, ttest_ind_from_stats
 from scores import evidence, presets_commands, presets_table, rows_of_scripts, speed, tables
 from scripts import Script
 from sync import ROOT, Collection
@@ -132,10 +132,20 @@ def test_no_run_and_no_published_score_is_left_out():
     assert names == {(f"{line.split(',')[0]}.py", line.split(",")[1]) for line in published}
 
 
+def cleanrl_in_continuous_action() -> pd.DataFrame:
+    """Mean and standard deviation of CleanRL's three seeds, by environment."""
+    published = pd.read_csv(ROOT / "benchmark/published.csv").query("source == 'CleanRL'")
+    return published[published.script == "ppo_continuous_action"].set_index("env_id")
+
+
+def assert_on_readme_and_page(counts: str) -> None:
+    for page in ("README.md", "docs/ppo_continuous_action.md"):
+        assert counts in " ".join((ROOT / page).read_text().split())
+
+
 def test_readme_counts_the_tasks_that_differ_from_cleanrl_beyond_chance():
     """Welch's test at 5 %, with three seeds on each side."""
-    published = pd.read_csv(ROOT / "benchmark/published.csv").query("source == 'CleanRL'")
-    theirs = published[published.script == "ppo_continuous_action"].set_index("env_id")
+    theirs = cleanrl_in_continuous_action()
     names = ("ppo_continuous_action", "ppo_continuous_action_dm_control")
     runs = pd.concat([pd.read_csv(ROOT / f"docs/results/{name}_scores.csv") for name in names])
     runs = runs[runs.env_id.isin(theirs.index)]
@@ -147,5 +157,13 @@ def test_readme_counts_the_tasks_that_differ_from_cleanrl_beyond_chance():
     beyond = np.where(test.pvalue < 0.05, np.sign(ours["mean"] - theirs["mean"]), 0)
     higher, lower, same = ((beyond == sign).sum() for sign in (1, -1, 0))
     counts = f"higher in {higher}, lower in {lower or 'none'}, and the same within chance in {same}"
-    for page in ("README.md", "docs/ppo_continuous_action.md"):
-        assert counts in " ".join((ROOT / page).read_text().split())
+    assert_on_readme_and_page(counts)
+
+
+def test_readme_counts_the_tasks_of_one_seed_that_cleanrl_lets_expect():
+    """The 95 % prediction interval of one more seed, after CleanRL's three."""
+    runs = pd.read_csv(ROOT / "docs/results/ppo_continuous_action_dm_control_heavy_scores.csv")
+    theirs = cleanrl_in_continuous_action().loc[runs.env_id]
+    half_width = t.ppf(0.975, df=2) * theirs["std"].to_numpy() * np.sqrt(1 + 1 / 3)
+    inside = (np.abs(runs.score.to_numpy() - theirs["mean"]) < half_width).sum()
+    assert_on_readme_and_page(f"{inside} of {len(runs)} tasks that were run with one seed")
