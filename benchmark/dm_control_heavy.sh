@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The 23 other tasks of dm_control with ppo_continuous_action.py: bodies with many joints, one seed
-# each; run it again to go on where it stopped. Needs libEGL, for quadruped-escape, but no screen.
+# The 23 heavier tasks of dm_control with ppo_continuous_action.py, one seed each; run it
+# again to go on where it stopped. Needs libEGL, for quadruped-escape, but no screen.
 # Flags go to the runner, see docs/benchmarks.md: --workers 4
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -393,7 +393,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    from torch import _dynamo  # noqa: F401  # Triton crashes if MuJoCo starts Mesa before it
+    from torch import _dynamo  # noqa: F401  # imports Triton, which crashes after MuJoCo's Mesa
 
     envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Box)

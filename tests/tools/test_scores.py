@@ -160,10 +160,10 @@ def test_readme_counts_the_tasks_that_differ_from_cleanrl_beyond_chance():
     assert_on_readme_and_page(counts)
 
 
-def test_readme_counts_the_tasks_of_one_seed_that_cleanrl_lets_expect():
+def test_readme_counts_the_scores_of_one_seed_that_fit_cleanrls():
     """The 95 % prediction interval of one more seed, after CleanRL's three."""
     runs = pd.read_csv(ROOT / "docs/results/ppo_continuous_action_dm_control_heavy_scores.csv")
     theirs = cleanrl_in_continuous_action().loc[runs.env_id]
     half_width = t.ppf(0.975, df=2) * theirs["std"].to_numpy() * np.sqrt(1 + 1 / 3)
     inside = (np.abs(runs.score.to_numpy() - theirs["mean"]) < half_width).sum()
-    assert_on_readme_and_page(f"{inside} of {len(runs)} tasks that were run with one seed")
+    assert_on_readme_and_page(f"{inside} of {len(runs)} scores lie in the 95 % prediction interval")
