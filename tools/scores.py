@@ -61,7 +61,9 @@ def mean_and_std(mean: float, std: float, digits: int = 2) -> str:
 
 
 def our_scores(root: Path) -> pd.DataFrame:
-    """Final scores: a row for each run, with script, env_id, score, steps, minutes, hardware.
+    """Final scores: a row for each run.
+
+    Columns: script, env_id, score, steps, minutes, hardware, commit (of the script's version).
 
     Files with variants of a script (ablation.py) or groups of runs (compare.py) are left out.
     """
@@ -125,10 +127,10 @@ class Row:
     def line(self, sources: list[str], with_hardware: bool) -> str:
         """The row of a table that has these sources of published scores."""
         cells = [self.env_id, self.ours(), *(self.theirs(source) for source in sources)]
-        cells += [str(len(self.runs) or ""), self.steps_cell(), ""]
-        if not self.runs.empty:
-            minutes = self.runs.minutes.mean()
-            cells[-1] = f"{minutes:.{0 if minutes >= 10 else 1}f}"
+        cells += [str(len(self.runs) or ""), self.steps_cell()]
+        minutes = self.runs.minutes.mean()
+        cells.append("" if self.runs.empty else f"{minutes:.{0 if minutes >= 10 else 1}f}")
+        cells.append(", ".join(sorted(set(self.runs.commit.dropna()))))
         if with_hardware:
             cells.append("; ".join(sorted(set(self.runs.hardware))))
         return f"| {' | '.join(cells)} |"
@@ -172,11 +174,10 @@ def rows_of_scripts(root: Path, scripts: list[str]) -> dict[str, list[Row]]:
 
 def table(rows: list[Row], sources: list[str], with_hardware: bool) -> list[str]:
     """Lines of a table of these rows, with a column for each source of published scores."""
-    names = ["environment", "ours", *sources, "seeds", "steps", "minutes"]
-    rule = f"|---|{'---:|' * (len(names) - 1)}"
-    if with_hardware:
-        names.append("hardware")
-        rule += "---|"
+    numbers = ["ours", *sources, "seeds", "steps", "minutes"]
+    texts = ["commit", "hardware"] if with_hardware else ["commit"]
+    names = ["environment", *numbers, *texts]
+    rule = f"|---|{'---:|' * len(numbers)}{'---|' * len(texts)}"
     lines = [row.line(sources, with_hardware) for row in rows]
     return [f"| {' | '.join(names)} |", rule, *lines]
 

@@ -18,18 +18,18 @@ ppo,CartPole-v1,CleanRL,499,1,8000
 ppo,Acrobot-v1,CleanRL,-86.36,1.32,1000
 ppo_atari,Pong,CleanRL,20.36,,10000000
 """
-HEADER = "env_id,seed,score,steps,minutes,script,hardware\n"
+HEADER = "env_id,seed,score,steps,minutes,script,hardware,commit\n"
 # The files of ablation.py and compare.py, and runs of a copy, are not among the scripts' scores.
 FILES = {
     "ppo": HEADER
     + """\
-CartPole-v1,1,480,1000,1,ppo.py,cpu
-CartPole-v1,2,500,970,4,ppo.py,cpu
-CartPole-v1,1,9,100,1,ppo.py,cpu
-LunarLander-v3,1,-1234.5,20000,1,ppo.py,cpu
-CartPole-v1,1,7,1000,1,ppo_mine.py,cpu
+CartPole-v1,1,480,1000,1,ppo.py,cpu,abc1234
+CartPole-v1,2,500,970,4,ppo.py,cpu,abc1234
+CartPole-v1,1,9,100,1,ppo.py,cpu,
+LunarLander-v3,1,-1234.5,20000,1,ppo.py,cpu,def5678
+CartPole-v1,1,7,1000,1,ppo_mine.py,cpu,
 """,
-    "ppo_atari_pong": f"{HEADER}Pong,1,13.456,2000000,90,ppo_atari.py,gpu\n",
+    "ppo_atari_pong": f"{HEADER}Pong,1,13.456,2000000,90,ppo_atari.py,gpu,abc1234\n",
     "compare_x": "env_id,group,score,script\nCartPole-v1,x,1,ppo.py\n",
     "ablation_ppo": "variant,env_id,score,script\nbaseline,CartPole-v1,1,ppo.py\n",
 }
@@ -56,15 +56,17 @@ def test_rows_computed_by_hand(root: Path):
     assert (
         section(text, "ppo.py")
         == """\
-| environment | ours | CleanRL | openai/baselines | seeds | steps | minutes | hardware |
-|---|---:|---:|---:|---:|---:|---:|---|
-| CartPole-v1 | 9.00 | 490 ± 6 | 498 ± 4 | 1 | 100 of 1k | 1.0 | cpu |
-| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 | cpu |
-| LunarLander-v3 | -1,234 |  |  | 1 | 20k | 1.0 | cpu |
-| CartPole-v1 | not run | 499 ± 1 |  |  | 8k |  |  |
-| Acrobot-v1 | not run | -86.36 ± 1.32 |  |  | 1k |  |  |"""
+| environment | ours | CleanRL | openai/baselines | seeds | steps | minutes | commit | hardware |
+|---|---:|---:|---:|---:|---:|---:|---|---|
+| CartPole-v1 | 9.00 | 490 ± 6 | 498 ± 4 | 1 | 100 of 1k | 1.0 |  | cpu |
+| CartPole-v1 | 490 ± 14 | 490 ± 6 | 498 ± 4 | 2 | 970 | 2.5 | abc1234 | cpu |
+| LunarLander-v3 | -1,234 |  |  | 1 | 20k | 1.0 | def5678 | cpu |
+| CartPole-v1 | not run | 499 ± 1 |  |  | 8k |  |  |  |
+| Acrobot-v1 | not run | -86.36 ± 1.32 |  |  | 1k |  |  |  |"""
     )
-    assert "| Pong | 13.46 | 20.36 | 1 | 2M of 10M | 90 | gpu |" in section(text, "ppo_atari.py")
+    assert "| Pong | 13.46 | 20.36 | 1 | 2M of 10M | 90 | abc1234 | gpu |" in section(
+        text, "ppo_atari.py"
+    )
     assert section(text, "ppo_gymnax.py") == "No score is published, and none of ours yet."
     assert "CleanRL has published 5 scores for these scripts." in text
     assert "We have run 1 to the end, 2 in part, and 2 not at all." in text
@@ -91,7 +93,7 @@ def test_many_rows_that_were_not_run_fold_open(root: Path):
     ],
 )
 def test_evidence(rows: str, expected: str, root: Path):
-    lines = [f"{row},1,ppo_atari.py,cpu\n" for row in rows.splitlines()]
+    lines = [f"{row},1,ppo_atari.py,cpu,\n" for row in rows.splitlines()]
     (root / "docs/results/ppo_atari_pong_scores.csv").write_text("".join([HEADER, *lines]))
     (root / "ppo/ppo_atari.py").write_text("    total_timesteps: int = 2_000_000  # in all\n")
     collection = Collection(root, {"ppo_atari.py": Script(None, None)}, ())
