@@ -270,8 +270,8 @@ def record(program: Path, ours: Path, args: Args, out: Path) -> None:
 
 def recorded(program: Path, ours: Path, args: Args, out: Path) -> Array:
     """What `record` writes, in a process of its own; ends the program if that fails."""
-    spawn = multiprocessing.get_context("spawn")
-    process = spawn.Process(target=record, args=(program, ours, args, out))
+    fork = multiprocessing.get_context("fork")  # torch need not be imported again
+    process = fork.Process(target=record, args=(program, ours, args, out))
     process.start()
     process.join()
     if not out.exists():
