@@ -65,7 +65,6 @@ class Args:
     iterations: int = 5  # of each, at least 2: the first one has the full learning rate
     env_id: str | None = None  # environment of both; by default the script's own, or Hopper-v4
     seed: int = 1  # of both
-    undo: bool = True  # undo what differs on purpose
 
 
 class Enough(BaseException):
@@ -281,12 +280,11 @@ def recorded(program: Path, ours: Path, args: Args, out: Path) -> Array:
     return np.load(out)
 
 
-def comparable(source: str, script: str, undo: bool) -> str:
+def comparable(source: str, script: str) -> str:
     """The source of our script in double precision, without what differs on purpose."""
-    if undo:
-        known = ablations(script, source)
-        for tag in UNDONE[script]:
-            source = known[tag].apply(source)
+    known = ablations(script, source)
+    for tag in UNDONE[script]:
+        source = known[tag].apply(source)
     for single, twice in IN_DOUBLE_PRECISION:
         if single not in source:
             raise ValueError(f"{script} has no {single} that could become {twice}")
@@ -331,7 +329,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         ours = Path(folder) / args.script
         source = (ROOT / "ppo" / args.script).read_text()
-        ours.write_text(comparable(source, args.script, args.undo))
+        ours.write_text(comparable(source, args.script))
         their_weights = recorded(theirs, ours, args, Path(folder) / "theirs.npy")
         own_weights = recorded(ours, ours, args, Path(folder) / "ours.npy")
     table = distances(own_weights, their_weights)

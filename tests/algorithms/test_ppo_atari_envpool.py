@@ -90,25 +90,6 @@ def test_whole_games_are_reported(
         assert paid > 4 * clipped > 0
 
 
-@pytest.mark.slow("whole games")
-def test_random_play_scores_as_in_our_own_wrappers(tmp_path: Path):
-    """The same games, but for what EnvPool does otherwise: no-ops and FIRE after each life."""
-    pytest.importorskip("ale_py", reason="needs the extra `atari`")
-    own = load_script("ppo_atari.py")
-    args = own.Args(env_id="BreakoutNoFrameskip-v4", num_envs=4)
-    envs = {"ours": own.make_envs(args, tmp_path), "EnvPool": make(tmp_path)}
-    means, errors = {}, {}
-    for name, vector in envs.items():
-        vector.reset(seed=5)
-        finals = [infos.get("final_info", {}) for *_, infos in play(vector, 1000)]
-        finals = [final for final in finals if "_episode" in final]
-        scores = np.concatenate([final["episode"]["r"][final["_episode"]] for final in finals])
-        assert len(scores) > 12
-        means[name], errors[name] = scores.mean(), scores.std() / len(scores) ** 0.5
-    gap = abs(means["ours"] - means["EnvPool"])
-    assert gap < 4 * np.hypot(errors["ours"], errors["EnvPool"]), (means, errors)
-
-
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = record_calls(script, "compute_gradient", monkeypatch)
     assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.01)

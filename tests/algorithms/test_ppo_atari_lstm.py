@@ -229,28 +229,17 @@ def with_a_small_network(script: ModuleType) -> type:
 
 
 @pytest.mark.slow("learning")
-@pytest.mark.parametrize(
-    ("name", "steps", "least", "most"), [("_lstm", 12_000, 0.75, 1.0), ("", 6_000, 0.3, 0.7)]
-)
-def test_only_with_a_memory_is_recall_learned(
-    name: str,
-    steps: int,
-    least: float,
-    most: float,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-):
+def test_recall_is_learned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Mean of the last 100 episodes, and of the evaluation; half of them are won by guessing.
 
-    With these flags seeds 1, 2 and 3 ended at 0.87, 0.89 and 0.93 with the LSTM.
+    With these flags seeds 1, 2 and 3 ended at 0.87, 0.89 and 0.93.
     """
     flags = {"learning_rate": 2e-3, "num_envs": 16, "num_steps": 32, "clip_coef": 0.2}
-    flags |= {"total_timesteps": steps, "torch_threads": 1, "env_id": "arcade:Recall-v0"}
-    script = load_script(f"ppo_atari{name}.py")
+    flags |= {"total_timesteps": 12_000, "torch_threads": 1, "env_id": "arcade:Recall-v0"}
     monkeypatch.setattr(script, "Agent", with_a_small_network(script))
     run = train(script, tmp_path, **flags, eval_episodes=100)
     scalars = run.scalars()
     returns = [value for _, value in scalars["charts/episodic_return"]]
-    assert least < np.mean(returns[-100:]) <= most
+    assert np.mean(returns[-100:]) > 0.75
     ((_, evaluation),) = scalars["eval/episodic_return"]
-    assert least < evaluation <= most
+    assert evaluation > 0.75

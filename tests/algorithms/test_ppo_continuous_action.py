@@ -294,7 +294,6 @@ def test_compiled_run_is_the_same(tmp_path: Path):
     [
         ("HalfCheetah-v4", "mujoco"),
         ("LunarLanderContinuous-v3", "Box2D"),
-        ("Pendulum-v1", "gymnasium"),
         ("dm_control/cartpole-balance-v0", "dm_control"),
     ],
 )
@@ -322,16 +321,15 @@ def test_films_need_something_to_draw_on(
 
 
 @pytest.mark.slow("torch is imported anew")
-@pytest.mark.parametrize("film", [False, True])
-def test_dm_control_draws_without_a_screen(tmp_path: Path, film: bool):
+def test_dm_control_draws_without_a_screen(tmp_path: Path):
     """dm_control starts Mesa when it is imported; torch's own LLVM must be there before.
 
-    Else the program crashes, in a film with the first frame.
+    Else the program crashes with the first frame.
     """
     if not ctypes.util.find_library("EGL") or importlib.util.find_spec("dm_control") is None:
         pytest.skip("needs libegl1 and dm_control")
-    flags = ["--num-steps", 64, "--num-minibatches", 2, "--update-epochs", 1, "--eval-episodes", 0]
-    flags += ["--env-id", "dm_control/cartpole-balance-v0", "--total-timesteps", 128]
-    flags += ["--capture-video"] * film
+    flags = ["--num-steps", 8, "--num-minibatches", 2, "--update-epochs", 1, "--eval-episodes", 0]
+    flags += ["--env-id", "dm_control/cartpole-balance-v0", "--total-timesteps", 16]
+    flags += ["--capture-video"]
     done = command_line.run_command(*flags, cwd=tmp_path, script=FILE, cold=True, MUJOCO_GL="egl")
     assert done.returncode == 0, done.stderr

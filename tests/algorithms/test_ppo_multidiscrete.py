@@ -245,10 +245,10 @@ needs_java = pytest.mark.skipif(
 
 @needs_java
 @pytest.mark.slow("uv installs packages")
-@pytest.mark.parametrize("name", NAMES)
-def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
+def test_gym_microrts_is_learned_and_evaluated(tmp_path: Path):
+    """With masks; without them the environment is the same text, but for the masks."""
     args = ("--no-cuda", "--total-timesteps", 2048, "--eval-episodes", 1)
-    done = newcomer.uv_run(name, *args, cwd=tmp_path)
+    done = newcomer.uv_run("ppo_multidiscrete_mask.py", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "evaluation: episodic_return" in done.stdout
     folder = command_line.the_folder(tmp_path / "runs")
@@ -256,8 +256,7 @@ def test_gym_microrts_is_learned_and_evaluated(name: str, tmp_path: Path):
     assert max(lengths) == 200 and len(lengths) >= 8  # the limit; who wins is done earlier
     returns = [value for _, value in command_line.curve(folder, "charts/episodic_return")]
     assert all(value == int(value) >= 0 for value in returns)
-    if "mask" in name:
-        assert np.mean(returns) >= 1  # valid actions alone gather something
+    assert np.mean(returns) >= 1  # valid actions alone gather something
     played = newcomer.uv_run("evaluate.py", folder, "--episodes", 1, cwd=tmp_path)
     assert played.returncode == 0, played.stderr
     assert "over 1 episodes" in played.stdout

@@ -87,18 +87,6 @@ def test_rows_equal_supersuits(
     assert seen >= paid and ended >= ends
 
 
-@pytest.mark.slow("whole games")
-def test_every_game_of_the_issue_is_there(tmp_path: Path):
-    games = {"pong_v3": 2, "surround_v2": 2, "tennis_v3": 2, "boxing_v2": 2, "quadrapong_v4": 4}
-    for env_id, players in (games | {"volleyball_pong_v3": 4}).items():
-        envs = make(tmp_path, env_id, num_envs=1)  # as many players as a game has
-        rows, _ = envs.reset(seed=1)
-        for _ in range(3):
-            envs.step(np.zeros(players, int))
-        assert rows.shape == (players, 4 + players, 84, 84) and rows[:, 3].any()
-        envs.close()
-
-
 def test_gray_frames_of_the_games_that_came_with_ale_py_are_asked_for(tmp_path: Path):
     game = make(tmp_path).env.envs[0]
     options = game.unwrapped.game.options

@@ -42,7 +42,6 @@ RUNS: list[tuple[str, str, int | None]] = [
     ("ppo_atari_lstm.py", "--num-envs 2 --num-minibatches 2", 1),
     ("ppo_atari_multigpu.py", "--local-num-envs 2", 1),
     ("ppo_atari_envpool.py", "--num-envs 2", 1),
-    ("ppo_atari_envpool_multigpu.py", "--local-num-envs 2", 1),
     ("ppo_procgen.py", "--num-envs 2 --num-levels 5", 2),  # of both sets of levels
     # Of the game, not of each player.
     (

@@ -103,6 +103,17 @@ def test_presets_are_those_of_the_page(script, handed_over, tmp_path):
             assert any(line.startswith(flags) for line in lines)
 
 
+@pytest.mark.parametrize(("script", "details"), [("ppo", 13), ("ppo_continuous_action", 11)])
+def test_the_ablation_leaves_out_each_detail(script, details, handed_over, tmp_path):
+    flags = ("--num-seeds", "1", "--dry-run")
+    words = handed_over("ablation.sh", script, *flags, program="benchmark/ablation.py")[1:]
+    done = run_program("ablation.py", *words, "--runs-dir", str(tmp_path / "runs"))
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3 * (1 + details)
+    lander = [line for line in done.stdout.splitlines() if "--env-id LunarLander-v3" in line]
+    assert all("--gamma 0.999" in line for line in lander)
+
+
 def test_dry_run_of_the_search_lists_the_runs_of_a_trial(handed_over, tmp_path):
     flags = ("--study", str(tmp_path / "study"), "--dry-run")
     words = handed_over("tune.sh", *flags, program="benchmark/tune.py")[1:]

@@ -90,11 +90,10 @@ def test_the_script_is_measured_with_each_value_of_a_flag(tmp_path, monkeypatch)
 
 
 def test_time_until_a_score_counts_from_the_start_of_the_process(tmp_path):
-    """A hundred random episodes of CartPole have a mean of about 20; never is above 500."""
-    words = ("--plain", "--no-sb3", "--rounds", "1", "--steps", "8192")
-    for score, reached in ((10, True), (501, False)):
-        out = tmp_path / f"{score}.csv"
-        flags = ("--until", str(score), "--ppo-python", sys.executable, "--out", str(out))
-        assert run_program("speed.py", *words, *flags).returncode == 0
-        (row,) = pd.read_csv(out).itertuples()
-        assert (row.seconds > 1 and 1000 < row.steps < 8192) == reached
+    """A hundred random episodes of CartPole have a mean of about 20."""
+    words = ("--plain", "--no-sb3", "--rounds", "1", "--steps", "8192", "--until", "10")
+    out = tmp_path / "solved.csv"
+    flags = ("--ppo-python", sys.executable, "--out", str(out))
+    assert run_program("speed.py", *words, *flags).returncode == 0
+    (row,) = pd.read_csv(out).itertuples()
+    assert row.seconds > 1 and 1000 < row.steps < 8192

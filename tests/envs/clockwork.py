@@ -56,14 +56,6 @@ class NanObservation(Clockwork):
         return observation, reward, terminated, truncated, info
 
 
-class DictObservation(Clockwork):
-    """Observes a dictionary."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.observation_space = gym.spaces.Dict({"state": self.observation_space})
-
-
 class FromFive(Clockwork):
     """Its actions are 5 and 6."""
 
@@ -93,22 +85,13 @@ class DictAction(Clockwork):
         self.action_space = gym.spaces.Dict({"jump": gym.spaces.Discrete(2)})
 
 
-class Broken(Clockwork):
-    """Cannot be built."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        raise RuntimeError("the simulator\nis not licensed")
-
-
 ENVS = (
     Clockwork,
     NanReward,
     NanObservation,
-    DictObservation,
     FromFive,
     MultiDiscreteAction,
     DictAction,
-    Broken,
 )
 for env in ENVS:
     # Gymnasium's own check of the first steps would print warnings of its own.

@@ -55,10 +55,10 @@ class FakeScript:
         """The runner in this process, until it ends."""
         return run_program("run.py", *self.arguments(*flags, command=command))
 
-    def start(self, *flags: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        """The runner in a process of its own, in the script's folder; before: first words."""
+    def start(self, *flags: str) -> subprocess.Popen[str]:
+        """The runner in a process of its own, in the script's folder."""
         return subprocess.Popen(
-            [*before, sys.executable, str(BENCHMARK / "run.py"), *self.arguments(*flags)],
+            [sys.executable, str(BENCHMARK / "run.py"), *self.arguments(*flags)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

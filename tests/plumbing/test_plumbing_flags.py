@@ -143,27 +143,3 @@ def test_cleanrls_flags_work(name: str) -> None:
     for flag, default in wanted.items():
         if default is not NOT_GIVEN:
             assert (found[flag], type(found[flag])) == (default, type(default)), flag
-
-
-# CPU threads by default. What torch counts heeds OMP_NUM_THREADS, which a benchmark's workers and
-# SLURM's jobs are given. Torchrun sets that to 1 by itself: under it the CPUs are split. JAX has no
-# such count: it gets all of them.
-SMALL = ("ppo.py", "ppo_continuous_action.py", "ppo_multidiscrete.py", "ppo_multidiscrete_mask.py")
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_threads_by_default_are_one_or_the_share_of_a_run(name: str) -> None:
-    source = COLLECTION.source(name)
-    threads = {"torch_threads"} if "import torch" in source else set()
-    threads |= {"env_threads"} if "envpool" in name or "procgen" in name else set()
-    if name in SMALL:
-        wanted: object = 1
-    elif "multigpu" in name:
-        wanted = "max(CPUS // LOCAL_WORLD_SIZE, 1)"
-    elif "jax" in name:
-        wanted = "CPUS"
-    else:
-        wanted = "torch.get_num_threads()"
-    found = fields(source)
-    assert {flag for flag in found if flag.endswith("_threads")} == threads
-    assert {value(found[flag].value) for flag in threads} <= {wanted}

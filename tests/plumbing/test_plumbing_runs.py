@@ -127,7 +127,6 @@ def test_interrupted_run_is_saved_and_not_finished() -> None:
 @pytest.mark.parametrize(
     ("number", "code", "flags"),
     [
-        (signal.SIGTERM, 143, ()),
         (signal.SIGINT, 130, ("--async-envs",)),
         (signal.SIGTERM, 143, ("--async-envs",)),
     ],
