@@ -42,19 +42,16 @@ from runs import (
     WINDOW,
     Run,
     mean_and_std,
-    read_events,
     remarks_on,
     runs_by_env,
     score_table,
-    short_number,
 )
 from scipy import stats
-from stats import ALPHA, Estimate, beyond_chance, weighted_sum
+from stats import ALPHA, Estimate, beyond_chance, short_number, weighted_sum
 
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
 PERMUTATIONS = 10_000  # of a permutation test
-HARDLY_CLIPPED = 0.005  # share of rows
 NAN = float("nan")
 
 
@@ -347,27 +344,6 @@ def what_differs(baseline: Group, group: Group) -> str:
     return f"{group.name} beside {baseline.name}: {'; '.join(changes)}."
 
 
-def update_sizes(groups: list[Group]) -> list[str]:
-    """Table of how far updates went: an edit of the clip cannot act where nothing is clipped."""
-    lines = ["| group | mean clip fraction | mean KL of an update |", "|---|---:|---:|"]
-    fractions = []
-    for group in groups:
-        means = []
-        for tag in ("losses/clipfrac", "losses/approx_kl"):
-            points = [
-                point.score
-                for runs in group.by_env.values()
-                for run in runs
-                for point in read_events(run.folder, tag).episodes
-            ]
-            means.append(float(np.mean(points)) if points else NAN)
-        fractions.append(means[0])
-        lines.append(f"| {group.name} | {means[0]:.4f} | {means[1]:.5f} |")
-    if max(fractions) < HARDLY_CLIPPED:
-        lines += ["", "**Hardly anything was clipped: an edit of the clip cannot act here.**"]
-    return lines
-
-
 def table(
     groups: list[Group], comparisons: list[Comparison], steps: dict[str, int], way: str
 ) -> str:
@@ -391,7 +367,7 @@ def table(
             beyond = "yes" if env_id in one.beyond_chance else "no"
             cells += [text_of(one.by_env[env_id]), beyond, f"{one.improvement[env_id]:.2f}"]
             lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", *update_sizes(groups), ""]
+    lines.append("")
     lines += [what_differs(baseline, group) for group in groups[1:]]
     lines += [
         "",

@@ -42,11 +42,10 @@ from runs import (
     remarks_on,
     runs_by_env,
     score_table,
-    short_number,
     value_at,
 )
 from scipy import stats
-from stats import weighted_sum
+from stats import short_number, weighted_sum
 
 POINTS = 200  # of a curve
 PANELS_A_ROW = 4

@@ -168,7 +168,7 @@ def main() -> int:
     if exit_code := run.run_locally(left, args.workers, Signals()):
         return exit_code
 
-    found = find_runs(script.parent, row.get("metric") or None)
+    found = find_runs(script.parent)
     ours = {one.seed: one for one in found.runs.values()}
     if not ours.keys() >= set(seeds):
         warn(f"{args.row}: not all runs in {script.parent} have a score, so no answer")

@@ -470,11 +470,3 @@ def mean_and_std(scores: Iterable[float]) -> str:
     values = np.array(list(scores))
     std = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
     return f"{values.mean():.2f}{std}"
-
-
-def short_number(x: float) -> str:
-    """500000 -> 500k, 1000000 -> 1M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if x >= 0.9995 * size:
-            return f"{x / size:.3g}{letter}"
-    return f"{x:.3g}"

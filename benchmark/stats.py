@@ -1,6 +1,6 @@
 """How far apart groups of runs are: Welch's intervals and tests, and Holm's correction.
 
-Part of the programs that compare runs, and of tools/ablations.py.
+And how tables write large numbers. Part of the programs that compare runs, and of tools/.
 """
 
 import math
@@ -74,3 +74,11 @@ def beyond_chance(p_values: Sequence[float]) -> list[int]:
         if p_values[index] > ALPHA / (len(tested) - rank):
             return tested[:rank]
     return tested
+
+
+def short_number(x: float) -> str:
+    """500000 -> 500k, 1000000 -> 1M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if x >= 0.9995 * size:
+            return f"{x / size:.3g}{letter}"
+    return f"{x:.3g}"

@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pandas as pd
+from stats import short_number
 from sync import Collection, diff_size
 
 WHOLE = 0.97  # of a number of steps: the last rollout may be left out
@@ -33,14 +34,6 @@ SOLVED = {  # mean return at which an environment counts as solved, as Gymnasium
     "MountainCar-v0": -110,
     "BipedalWalker-v3": 300,
 }
-
-
-def short_number(x: float) -> str:
-    """500000 -> 500k, 1000000 -> 1M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if x >= 0.9995 * size:
-            return f"{x / size:.3g}{letter}"
-    return f"{x:.3g}"
 
 
 def rounded(x: float, digits: int) -> str:

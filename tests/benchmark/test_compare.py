@@ -137,18 +137,3 @@ def test_groups_are_compared_after_as_many_steps(tmp_path):
     answer(tmp_path, {"X-v0": [1.0, 2.0]}, {"X-v0": [1.0, 2.0]})
     table = pd.read_csv(tmp_path / "out" / "compare.csv").set_index("group")
     assert table.loc["B", "mean"] == pytest.approx((1 + 2 + np.arange(10).mean()) / 3)
-
-
-def test_what_was_edited_is_told_if_it_never_acted(tmp_path):
-    """Clip fraction and KL of both groups; a note where nothing is clipped."""
-    for name, fraction in (("a", 0.001), ("b", 0.002)):
-        part = {"start": 0, "episodes": episodes(np.ones(5)), "last": (100, 9.0)}
-        folder = make_run(tmp_path / name, "X-v0", 1, [part])
-        clipped = {"start": 0, "episodes": [(50, 1.0, fraction)], "last": (100, 9.0)}
-        other = make_run(tmp_path / f"{name}-clip", "X-v0", 1, [clipped], tag="losses/clipfrac")
-        file = next(other.glob("events*"))
-        file.rename(folder / f"{file.name}.clip")
-    done = run_program(
-        "compare.py", f"A={tmp_path}/a", f"B={tmp_path}/b", "--out", str(tmp_path / "out")
-    )
-    assert "| B | 0.0020 |" in done.stdout and "Hardly anything was clipped" in done.stdout
