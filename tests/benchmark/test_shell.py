@@ -111,6 +111,7 @@ def test_the_ablation_leaves_out_each_detail(script, details, handed_over, tmp_p
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3 * (1 + details)
     lander = [line for line in done.stdout.splitlines() if "--env-id LunarLander-v3" in line]
+    assert len(lander) == (1 + details if script == "ppo" else 0)
     assert all("--gamma 0.999" in line for line in lander)
 
 
