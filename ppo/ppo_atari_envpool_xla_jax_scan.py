@@ -65,7 +65,7 @@ class Args:
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if available
     torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
     env_threads: int = CPUS  # CPU threads that step the games
-    bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
+    bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created

@@ -81,7 +81,7 @@ class Args:
     torch_threads: int = max(CPUS // LOCAL_WORLD_SIZE, 1)  # CPU threads per process
     async_envs: bool = False  # a worker process for each environment: for slow simulators
     compile: bool = False  # compile the update: half a minute at the start, then faster
-    bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
+    bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created

@@ -79,7 +79,7 @@ class Args:
     torch_threads: int = torch.get_num_threads()  # CPU threads of torch; heeds OMP_NUM_THREADS
     env_threads: int = torch.get_num_threads()  # that step the games; heeds OMP_NUM_THREADS
     compile: bool = False  # compile the update: half a minute at the start, then faster
-    bf16: bool = False  # convolutions in bfloat16: faster where the hardware has it, less exact
+    bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
