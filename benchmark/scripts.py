@@ -125,7 +125,7 @@ SCRIPTS: dict[str, Script] = {
     # games: SuperSuit's vector knows no players who are out.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (85, 143),
+        (85, 144),
         about="Atari games of two and four players by self-play",
         column="PettingZoo",
         extras=("pettingzoo",),

@@ -38,13 +38,13 @@ def make(folder: Path, env_id: str = "toy_v0", **flags: Any) -> Any:
 
 # ------ what the players see, and what they are paid ------
 def their_game(env_id: str) -> Any:
-    """The game in SuperSuit's wrappers for several players, as CleanRL lists them; but gray."""
+    """The game in SuperSuit's wrappers for several players, as CleanRL lists them."""
     roms = str(Path(ale_py.__file__).with_name("roms"))
-    options = {"auto_rom_install_path": roms, "obs_type": "grayscale_image"}
-    env = pettingzoo.make("parallel", f"atari/{env_id}", **options)
+    env = pettingzoo.make("parallel", f"atari/{env_id}", auto_rom_install_path=roms)
     env = supersuit.max_observation_v0(env, 2)
     env = supersuit.frame_skip_v0(env, 4)
     env = supersuit.clip_reward_v0(env, lower_bound=-1, upper_bound=1)
+    env = supersuit.color_reduction_v0(env, mode="B")
     env = supersuit.resize_v1(env, x_size=84, y_size=84)
     env = supersuit.frame_stack_v1(env, 4)
     return supersuit.agent_indicator_v0(env, type_only=False)
@@ -87,10 +87,10 @@ def test_rows_equal_supersuits(
     assert seen >= paid and ended >= ends
 
 
-def test_gray_frames_of_the_games_that_came_with_ale_py_are_asked_for(tmp_path: Path):
+def test_games_that_came_with_ale_py_are_asked_for(tmp_path: Path):
     game = make(tmp_path).env.envs[0]
     options = game.unwrapped.game.options
-    assert options["obs_type"] == "grayscale_image" and options["render_mode"] == "rgb_array"
+    assert options["render_mode"] == "rgb_array"
     assert (Path(options["auto_rom_install_path"]) / "pong.bin").is_file()
 
 

@@ -41,13 +41,13 @@ class Toy(ParallelEnv):
         self.render_mode = options["render_mode"]
 
     def observation_space(self, agent: str) -> gym.Space:
-        return gym.spaces.Box(0, 255, (210, 160, 1), np.uint8)
+        return gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
 
     def action_space(self, agent: str) -> gym.Space:
         return gym.spaces.Discrete(3)
 
     def answer(self) -> dict[str, np.ndarray]:
-        frame = np.full((210, 160, 1), self.t, np.uint8)
+        frame = np.full((210, 160, 3), self.t, np.uint8)
         frame[:105] = 100 + self.number
         return dict.fromkeys(self.agents, frame)
 
