@@ -42,7 +42,7 @@ SCRIPTS: dict[str, Script] = {
     # refuse films without a screen and actions that are whole numbers.
     "ppo_continuous_action.py": Script(
         "ppo.py",
-        (24, 88),
+        (24, 90),
         about="continuous actions: MuJoCo, Box2D, dm_control",
         column="continuous",
         extras=("mujoco", "dm_control"),
@@ -88,7 +88,7 @@ SCRIPTS: dict[str, Script] = {
     # Learning in parallel takes 50 lines; the rest chooses GPUs, backend, threads, checks flags.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (10, 99),
+        (10, 103),
         about="several GPUs or machines",
         column="Atari",
         extras=("atari",),
@@ -96,7 +96,7 @@ SCRIPTS: dict[str, Script] = {
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
-        (94, 79),
+        (94, 80),
         about="Atari games in EnvPool, a fast engine in C++",
         column="EnvPool",
         extras=("envpool",),
@@ -106,7 +106,7 @@ SCRIPTS: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (11, 100),
+        (11, 104),
         about="EnvPool on several GPUs or machines",
         column="EnvPool",
         extras=("envpool",),
@@ -125,7 +125,7 @@ SCRIPTS: dict[str, Script] = {
     # games: SuperSuit's vector knows no players who are out.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (85, 144),
+        (87, 147),
         about="Atari games of two and four players by self-play",
         column="PettingZoo",
         extras=("pettingzoo",),
@@ -157,7 +157,7 @@ SCRIPTS: dict[str, Script] = {
         column="on the device",
         extras=("gymnax", "jax"),
         without=frozenset({"torch"}),
-        shown="SpaceInvaders-MinAtar",
+        shown="Breakout-MinAtar",
     ),
     # Robots instead of EnvPool's games, and the agent of ppo_continuous_action.py.
     "ppo_continuous_action_mjx.py": Script(

@@ -27,7 +27,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-# Threads that wait for each other go to sleep: on a busy machine they would slow everything down.
+# Threads that wait for each other sleep instead of spinning, which slows down a busy machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # heeded only if set before torch is imported
 
 import envpool
@@ -45,7 +45,7 @@ RANK = int(os.environ.get("RANK", 0))  # number of this process; torchrun sets a
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))  # processes in all
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", 0))  # number among those of this machine
 LOCAL_WORLD_SIZE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # processes of this machine
-# CPUs that this job may use; torchrun sets OMP_NUM_THREADS, which others heed, to 1.
+# CPUs of this job. torchrun sets OMP_NUM_THREADS, which the other scripts heed, to 1.
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -79,7 +79,7 @@ class Args:
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # auto is NCCL if no GPU has two processes
     timeout: int = 300  # seconds that a process waits for the others before it gives up
     torch_threads: int = max(CPUS // LOCAL_WORLD_SIZE, 1)  # CPU threads per process
-    env_threads: int = max(CPUS // LOCAL_WORLD_SIZE, 1)  # that step the games of a process
+    env_threads: int = max(CPUS // LOCAL_WORLD_SIZE, 1)  # CPU threads of a process's games
     compile: bool = False  # compile the update: half a minute at the start, then faster
     bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
     # the run
@@ -97,7 +97,9 @@ class Args:
     def __post_init__(self) -> None:
         """Lets "cuda" mean another GPU in each process of a machine, in turn."""
         if torch.cuda.is_available():
-            torch.cuda.set_device(self.gpus[LOCAL_RANK % len(self.gpus)])
+            gpu = self.gpus[LOCAL_RANK % len(self.gpus)]
+            if gpu < torch.cuda.device_count():  # others are for check_envs to refuse
+                torch.cuda.set_device(gpu)
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -176,7 +178,8 @@ class EnvPool:
             self.frames += [*self.pool.render(0)]
         if over and self.frames:
             folder = str(self.videos)
-            save_video(self.frames, folder, lambda _: True, fps=15, episode_index=self.games)
+            with signals_wait():
+                save_video(self.frames, folder, lambda _: True, fps=15, episode_index=self.games)
         if over:
             self.games += 1
             self.frames = []
@@ -491,7 +494,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     envs.close()
     if WORLD_SIZE > 1:
         evaluated: Any = dist.new_group(backend="gloo", timeout=timedelta(days=1))
-    if RANK == 0 and not run.stopped():
+    if RANK == 0 and not run.exit_code:
         run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     if WORLD_SIZE > 1:
         dist.barrier(evaluated)  # if one left earlier, torchrun would end the others
@@ -505,6 +508,8 @@ def check_envs(args: Args) -> None:
         refuse("--timeout must be at least 1")
     if args.backend == "nccl" and setup_torch(args).type != "cuda":
         refuse("--backend nccl needs a GPU for each process")
+    if torch.cuda.is_available() and max(args.gpus) >= torch.cuda.device_count():
+        refuse(f"--device-ids: this machine has {torch.cuda.device_count()} GPUs, from number 0")
     if args.env_id not in envpool.list_all_envs():
         refuse(f"EnvPool has no {args.env_id}; its games have names like Breakout-v5")
     envs = make_envs(args, Path())
@@ -526,6 +531,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -549,8 +556,8 @@ LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    writes: whether this process does so; of several that learn together only one does.
-    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
+    writes: whether this process writes them; of several that train together only one does.
+    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any], writes: bool = True):
@@ -614,7 +621,7 @@ class Run:
     def log_episodes(self, infos: dict[str, Any], step: int, players: int = 1) -> None:
         """Collects the episodes that ended in a step.
 
-        players: where there are several, rows are in turn those of the first, the second, ...
+        players: of each game; row i belongs to player i % players.
         """
         final_info = infos.get("final_info", {})
         if "_episode" not in final_info:
@@ -645,7 +652,7 @@ class Run:
             self.writer.close()
         if diverged:
             refuse(f"diverged at step {step}: {metrics}", exit_code=1)
-        self.episodes = []  # where another process writes, it has them
+        self.episodes = []  # written, or gathered by the process that writes
 
     def write_episodes(self) -> None:
         """Writes the new episodes, each at the step that it ended in, and uploads new films."""
@@ -671,11 +678,15 @@ class Run:
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
         self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(self.step - self.progress.n)
-        over = self.step == self.total_steps
+        over = self.step >= self.total_steps
         if self.progress.disable and (over or now - self.last_line >= 10):
             self.last_line = now
-            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
-            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
+            line = f"{self.step:,} of {self.total_steps:,} steps"
+            if "charts/SPS" in metrics:
+                line += f", {metrics['charts/SPS']:,.0f} steps/s"
+            if recent:
+                line += f", {recent}"
+            print(line, flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
@@ -712,11 +723,10 @@ class Run:
         self.all_saved = last
         if self.exit_code:
             print(f"saved; to continue: --resume {self.folder}", flush=True)
+        elif last and self.args.eval_episodes:
+            self.progress.close()
+            print(f"evaluation: {self.args.eval_episodes} episodes", flush=True)
         return True
-
-    def stopped(self) -> bool:
-        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
-        return self.exit_code != 0
 
     def finish(self, results: dict[str, np.ndarray]) -> None:
         """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -812,6 +822,18 @@ def ignore_signals_in_workers() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in what is started meanwhile
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
 class Film(gym.wrappers.RecordVideo):
     """Films whole episodes; of a long one the first LONGEST_FILM frames."""
 
@@ -821,6 +843,11 @@ class Film(gym.wrappers.RecordVideo):
         if len(self.recorded_frames) >= LONGEST_FILM:
             self.stop_recording()
         return result
+
+    def stop_recording(self) -> None:
+        """Writes the film."""
+        with signals_wait():
+            super().stop_recording()
 
     def close(self) -> None:
         """Drops the episode that is under way: after an evaluation it is one too many."""
@@ -853,15 +880,9 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 def check(args: Args) -> None:
     """Refuses flags that cannot work, before anything is written."""
-    at_least_0 = [
-        "checkpoint_every",
-        "clip_coef",
-        "eval_episodes",
-        "learning_rate",
-        "max_grad_norm",
-    ]
+    at_least_0 = ["checkpoint_every", "clip_coef", "eval_episodes", "learning_rate"]
     at_least_1 = ["num_envs", "num_minibatches", "num_steps", "torch_threads", "update_epochs"]
-    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds = {name: (0.0, np.inf) for name in [*at_least_0, "max_grad_norm"]}
     bounds |= {name: (1, np.inf) for name in [*at_least_1, "video_every"]}
     bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
     bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
@@ -937,11 +958,9 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    # Whole numbers may be written as 1e6, which int() refuses.
-    is_power = re.compile(r"\d+e\d+").fullmatch
-    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
-    if "--lr" in words:
-        refuse("--lr is called --learning-rate here")
+    # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
+    power = re.compile(r"(?<![^=])\d+e\d+$")
+    words = [power.sub(lambda found: str(int(float(found[0]))), word) for word in sys.argv[1:]]
     args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}

@@ -10,6 +10,7 @@
 
     uv run ppo/ppo_atari_envpool_xla_jax_scan.py                  learns Breakout; 10M steps
     uv run ppo/ppo_atari_envpool_xla_jax_scan.py --env-id Pong-v5 --seed 2 --capture-video
+    uv run --with "jax[cuda12]" ppo/ppo_atari_envpool_xla_jax_scan.py   on a GPU
 
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax.py
@@ -34,7 +35,7 @@ from gymnasium.utils.save_video import save_video
 from jax import Array
 from jax.experimental import io_callback
 
-# That this process may use.
+# CPUs that this process may use.
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -62,7 +63,7 @@ class Args:
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
-    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if available
+    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if jax[cuda12] is installed
     torch_deterministic: bool = True  # deterministic algorithms on CUDA; the name is CleanRL's
     env_threads: int = CPUS  # CPU threads that step the games
     bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
@@ -92,8 +93,8 @@ class Args:
 class EnvPool:
     """EnvPool's games, stepped inside compiled functions; reports, and films, whole games.
 
-    Its state, EnvPool's handle and the scores so far, is passed in and out: compiled functions
-    must not change anything.
+    Its state, EnvPool's handle and the scores so far, is passed in and out: what compiled
+    functions stored in `self` would be lost.
     The step that follows the end of a life ignores its action and resets: EnvPool has no other way.
     """
 
@@ -143,7 +144,7 @@ class EnvPool:
             "score": score,
             "length": infos["elapsed_step"],
         }
-        if self.args.capture_video:  # between this step and the next one: that needs its result
+        if self.args.capture_video:  # before the next step, which needs this handle
             handle = io_callback(self.film, handle, handle, over[0])
         return {"handle": handle, "score": jnp.where(over, 0, score)}, obs, outcome
 
@@ -153,7 +154,8 @@ class EnvPool:
             self.frames += [*self.pool.render(0)]
         if over and self.frames:
             folder = str(self.videos)
-            save_video(self.frames, folder, lambda _: True, fps=15, episode_index=self.games)
+            with signals_wait():
+                save_video(self.frames, folder, lambda _: True, fps=15, episode_index=self.games)
         if over:
             self.games += 1
             self.frames = []
@@ -169,14 +171,6 @@ def make_envs(args: Args, videos: Path) -> EnvPool:
     return EnvPool(args, videos)
 
 
-def layer_init(layer: Any, rngs: nnx.Rngs, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    """The layer, with orthogonal weights of that scale and constant biases."""
-    orthogonal = nnx.initializers.orthogonal(std)
-    layer.kernel[...] = orthogonal(rngs(), layer.kernel.shape)  # [core-2] orthogonal initialization
-    layer.bias[...] = jnp.full(layer.bias.shape, bias_const)
-    return layer
-
-
 def flatten(images: Array) -> Array:  # (batch, height, width, channels) to (batch, -1)
     return images.reshape(len(images), -1)
 
@@ -185,22 +179,24 @@ class Agent(nnx.Module):
     """Policy and value function; x: what `features` returns."""
 
     def __init__(self, envs: EnvPool, rngs: nnx.Rngs, bf16: bool = False):
-        options = {"dtype": jnp.bfloat16 if bf16 else jnp.float32, "rngs": rngs}
-        conv: Any = partial(nnx.Conv, padding="VALID", **options)
+        orthogonal = nnx.initializers.orthogonal  # [core-2] orthogonal initialization
+        dtype = jnp.bfloat16 if bf16 else jnp.float32
+        options: Any = {"kernel_init": orthogonal(np.sqrt(2)), "dtype": dtype, "rngs": rngs}
+        conv = partial(nnx.Conv, padding="VALID", **options)
         self.network = nnx.Sequential(  # [atari-8] shared Nature-CNN
-            layer_init(conv(4, 32, kernel_size=(8, 8), strides=4), rngs),
+            conv(4, 32, kernel_size=(8, 8), strides=4),
             nnx.relu,
-            layer_init(conv(32, 64, kernel_size=(4, 4), strides=2), rngs),
+            conv(32, 64, kernel_size=(4, 4), strides=2),
             nnx.relu,
-            layer_init(conv(64, 64, kernel_size=(3, 3)), rngs),
+            conv(64, 64, kernel_size=(3, 3)),
             nnx.relu,
             flatten,
-            layer_init(nnx.Linear(64 * 7 * 7, 512, **options), rngs),
+            nnx.Linear(64 * 7 * 7, 512, **options),
             nnx.relu,
         )
-        self.critic = layer_init(nnx.Linear(512, 1, rngs=rngs), rngs, std=1.0)
+        self.critic = nnx.Linear(512, 1, kernel_init=orthogonal(1.0), rngs=rngs)
         num_actions = int(envs.single_action_space.n)
-        self.actor = layer_init(nnx.Linear(512, num_actions, rngs=rngs), rngs, std=0.01)
+        self.actor = nnx.Linear(512, num_actions, kernel_init=orthogonal(0.01), rngs=rngs)
 
     def features(self, obs: Array) -> Array:
         """The network's output, (batch, 512), for images, (batch, 4, 84, 84)."""
@@ -362,8 +358,7 @@ def update_ppo(
     train_state: dict, batch: dict, key: Array, learning_rate: float, optimizer: Any, args: Args
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The train_state after a few epochs of gradient steps on a rollout; means of statistics."""
-    # XLA's loops on CPUs make gradients of convolutions slow: there the loops are unrolled, which
-    # is what 0 means.
+    # Inside loops, XLA's gradients of convolutions are slow on CPUs: 0 unrolls the loops there.
     unroll = 0 if jax.default_backend() == "cpu" else 1
 
     def one_minibatch(train_state: dict, mb_inds: Array) -> tuple[dict, dict[str, Array]]:
@@ -469,10 +464,10 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         explained_variance = float(1 - advantages.var() / (returns.var() + 1e-8))
         run.log(jax.device_get(stats), explained_variance, learning_rate, global_step)
         run.save(train_state, iteration)
-        if run.stopped():  # Ctrl-C or SIGTERM
+        if run.exit_code:  # Ctrl-C or SIGTERM
             break
     envs.close()
-    if not run.stopped():
+    if not run.exit_code:
         agent = train_state["agent"]
         run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
@@ -501,6 +496,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -522,13 +519,13 @@ SCRIPT_FOR = {  # by type of the action space
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
 LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
-MOST_POINTS = 50  # that a `log` writes of episodes; where more have ended, several share a point
+MOST_POINTS = 50  # of episodes in one log; where more have ended, several share a point
 
 
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
+    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
@@ -658,11 +655,15 @@ class Run:
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
         self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(self.step - self.progress.n)
-        over = self.step == self.total_steps
+        over = self.step >= self.total_steps
         if self.progress.disable and (over or now - self.last_line >= 10):
             self.last_line = now
-            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
-            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
+            line = f"{self.step:,} of {self.total_steps:,} steps"
+            if "charts/SPS" in metrics:
+                line += f", {metrics['charts/SPS']:,.0f} steps/s"
+            if recent:
+                line += f", {recent}"
+            print(line, flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
@@ -698,10 +699,9 @@ class Run:
         self.all_saved = last
         if self.exit_code:
             print(f"saved; to continue: --resume {self.folder}", flush=True)
-
-    def stopped(self) -> bool:
-        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
-        return self.exit_code != 0
+        elif last and self.args.eval_episodes:
+            self.progress.close()
+            print(f"evaluation: {self.args.eval_episodes} episodes", flush=True)
 
     def finish(self, results: dict[str, np.ndarray]) -> None:
         """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -805,6 +805,18 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in what is started meanwhile
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
     """Ends the program with one line: for input that is known not to work."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
@@ -829,15 +841,9 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 def check(args: Args) -> None:
     """Refuses flags that cannot work, before anything is written."""
-    at_least_0 = [
-        "checkpoint_every",
-        "clip_coef",
-        "eval_episodes",
-        "learning_rate",
-        "max_grad_norm",
-    ]
+    at_least_0 = ["checkpoint_every", "clip_coef", "eval_episodes", "learning_rate"]
     at_least_1 = ["num_envs", "num_minibatches", "num_steps", "update_epochs", "video_every"]
-    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds = {name: (0.0, np.inf) for name in [*at_least_0, "max_grad_norm"]}
     bounds |= {name: (1, np.inf) for name in at_least_1}
     bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
     bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
@@ -907,11 +913,9 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    # Whole numbers may be written as 1e6, which int() refuses.
-    is_power = re.compile(r"\d+e\d+").fullmatch
-    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
-    if "--lr" in words:
-        refuse("--lr is called --learning-rate here")
+    # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
+    power = re.compile(r"(?<![^=])\d+e\d+$")
+    words = [power.sub(lambda found: str(int(float(found[0]))), word) for word in sys.argv[1:]]
     args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}

@@ -42,7 +42,7 @@ class Args:
     # the task
     env_id: str = "CheetahRun"  # task of MuJoCo Playground, or module:task
     total_timesteps: int = 10_000_000  # environment steps in all
-    num_envs: int = 64  # robots simulated side by side; 64 keep a CPU busy, 2048 a GPU
+    num_envs: int = 64  # robots simulated side by side; a GPU needs thousands to be busy
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
     num_steps: int = 32  # steps per environment in each rollout
@@ -61,7 +61,7 @@ class Args:
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
-    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if available
+    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if jax[cuda12] is installed
     torch_deterministic: bool = False  # deterministic algorithms on CUDA: very slow simulation
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
@@ -103,12 +103,12 @@ def plausible(x: Array) -> Array:
 
 
 def strongly_typed(x: Any) -> Array:
-    """Numbers of a task with a type of their own: else the rollout would be compiled twice."""
+    """A task's numbers with a definite type; otherwise the rollout would be compiled twice."""
     return jnp.asarray(x, jnp.result_type(x))
 
 
 class Playground:
-    """A robot in a task of MuJoCo Playground: pure functions, of which jax.vmap makes many robots.
+    """One robot in a task of MuJoCo Playground, as pure functions; jax.vmap runs many robots.
 
     Simulation is in full float32: NVIDIA's GPUs from Ampere on round the factors of matrix products
     to 10 bits by default, with which training has failed (mujoco_playground's issue 86).
@@ -204,7 +204,7 @@ class Playground:
 
 
 def make_envs(args: Args, videos: Path) -> Playground:
-    """The task, of which jax.vmap makes `num_envs` robots; films go to `videos`."""
+    """The task; jax.vmap runs `num_envs` robots of it. Films go to `videos`."""
     return Playground(args, videos)
 
 
@@ -396,13 +396,13 @@ def update_ppo(
         shuffled = jax.random.permutation(epoch_key, args.batch_size)
         minibatches = shuffled.reshape(args.num_minibatches, -1)  # [core-6] mini-batch updates
         updated, stats = jax.lax.scan(update_minibatch, train_state, minibatches)
-        # A scan cannot stop early: what comes after the stop is discarded.
-        train_state = jax.tree.map(partial(jnp.where, stopped), train_state, updated)
-        counts = ~stopped
+        counts = ~stopped  # a scan cannot stop early: what comes after the stop is discarded
         if args.target_kl is not None:
+            keep_if_stopped = partial(jnp.where, stopped)
+            updated = jax.tree.map(keep_if_stopped, train_state, updated)
             kl = stats["losses/approx_kl"][-1]
             stopped |= kl > args.target_kl  # [aux-3] early stopping on KL
-        return (train_state, stopped), (stats, counts)
+        return (updated, stopped), (stats, counts)
 
     epoch_keys = jax.random.split(key, args.update_epochs)
     begin = (train_state, jnp.array(False))
@@ -418,7 +418,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     reset_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))
     runner_state = jax.jit(jax.vmap(envs.reset))(jax.random.split(reset_key, args.eval_episodes))
     _, trajectory = rollout(envs, agent, runner_state, act_key, envs.time_limit, greedy)
-    # Of each robot the first episode counts: else those of robots that fall early would be many.
+    # Each robot's first episode counts: otherwise short episodes would count more often.
     ends = np.argmax(trajectory["over"], axis=0)
     if args.capture_video:
         for episode in range(0, args.eval_episodes, args.video_every):
@@ -433,7 +433,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     setup_jax(args)
     global_step = checkpoint.get("global_step", 0)
     envs = make_envs(args, run_dir)
-    # split and fold_in make the same keys of a key, so that none is given to both of them.
+    # split and fold_in derive the same keys from a key, so no key is given to both.
     weights_key, env_key, train_key = jax.random.split(jax.random.key(args.seed), 3)
     agent = jax.jit(lambda: Agent(envs, nnx.Rngs(weights_key)))()
     optimizer = optax.scale_by_adam(eps=1e-5)  # [core-3] Adam epsilon
@@ -447,8 +447,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ training ------
     reset_key, limit_key = jax.random.split(jax.random.fold_in(env_key, global_step))
     state, obs = jax.jit(jax.vmap(envs.reset))(jax.random.split(reset_key, args.num_envs))
-    # First episodes of random lengths, which are not reported: else, where nobody falls, all robots
-    # would forever be at the same step, and each rollout show a small part of an episode only.
+    # First episodes are cut at random lengths and not reported. Otherwise, where no robot falls,
+    # all would stay at the same step, and each rollout would show a small part of an episode.
     limits = jax.random.randint(limit_key, (args.num_envs,), 1, envs.time_limit + 1)
     runner_state = (state | {"limit": limits}, obs)
     for iteration in range(global_step // args.batch_size + 1, args.num_iterations + 1):
@@ -470,7 +470,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # and values. One pass over the whole rollout is faster than one at each step.
         obs, actions = trajectory["obs"], trajectory["actions"]
         terminated, truncated = trajectory["terminated"], trajectory["truncated"]
-        if iteration == 1:  # there are no statistics yet, and the first update needs some
+        if iteration == 1:  # acted on raw observations; from here on they are normalized
             agent.obs_stats[...] = merge_stats(agent.obs_stats[...], obs)
         logprobs, _, values = evaluate_actions(agent, obs, actions)
         next_obs = trajectory["next_obs"]  # [deviation] truncated episodes bootstrapped
@@ -494,18 +494,19 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         train_state, stats = update_ppo(
             train_state, batch, update_key, learning_rate, optimizer, args
         )
-        if iteration > 1:  # not before the update: other statistics make it another policy
+        if iteration > 1:  # after the update: new statistics change the policy that has acted
             agent = train_state["agent"]
             obs_stats = merge_stats(agent.obs_stats[...], obs)
             agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
 
         # ------ log ------
-        explained_variance = float(1 - (returns - values).var() / (returns.var() + 1e-8))
+        # Advantages are returns - values.
+        explained_variance = float(1 - advantages.var() / (returns.var() + 1e-8))
         run.log(jax.device_get(stats), explained_variance, learning_rate, global_step)
         run.save(train_state, iteration)
-        if run.stopped():  # Ctrl-C or SIGTERM
+        if run.exit_code:  # Ctrl-C or SIGTERM
             break
-    if not run.stopped():
+    if not run.exit_code:
         videos = run_dir / f"videos/evaluation-{global_step}"
         run.finish(evaluate(train_state["agent"], args, videos))
     return run.exit_code
@@ -534,6 +535,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -555,13 +558,13 @@ SCRIPT_FOR = {  # by type of the action space
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
 LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
-MOST_POINTS = 50  # that a `log` writes of episodes; where more have ended, several share a point
+MOST_POINTS = 50  # of episodes in one log; where more have ended, several share a point
 
 
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
+    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
@@ -691,11 +694,15 @@ class Run:
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
         self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(self.step - self.progress.n)
-        over = self.step == self.total_steps
+        over = self.step >= self.total_steps
         if self.progress.disable and (over or now - self.last_line >= 10):
             self.last_line = now
-            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
-            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
+            line = f"{self.step:,} of {self.total_steps:,} steps"
+            if "charts/SPS" in metrics:
+                line += f", {metrics['charts/SPS']:,.0f} steps/s"
+            if recent:
+                line += f", {recent}"
+            print(line, flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
@@ -731,10 +738,9 @@ class Run:
         self.all_saved = last
         if self.exit_code:
             print(f"saved; to continue: --resume {self.folder}", flush=True)
-
-    def stopped(self) -> bool:
-        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
-        return self.exit_code != 0
+        elif last and self.args.eval_episodes:
+            self.progress.close()
+            print(f"evaluation: {self.args.eval_episodes} episodes", flush=True)
 
     def finish(self, results: dict[str, np.ndarray]) -> None:
         """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -838,6 +844,18 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in what is started meanwhile
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
     """Ends the program with one line: for input that is known not to work."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
@@ -862,15 +880,9 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 def check(args: Args) -> None:
     """Refuses flags that cannot work, before anything is written."""
-    at_least_0 = [
-        "checkpoint_every",
-        "clip_coef",
-        "eval_episodes",
-        "learning_rate",
-        "max_grad_norm",
-    ]
+    at_least_0 = ["checkpoint_every", "clip_coef", "eval_episodes", "learning_rate"]
     at_least_1 = ["num_envs", "num_minibatches", "num_steps", "update_epochs", "video_every"]
-    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds = {name: (0.0, np.inf) for name in [*at_least_0, "max_grad_norm"]}
     bounds |= {name: (1, np.inf) for name in at_least_1}
     bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
     bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
@@ -940,11 +952,9 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    # Whole numbers may be written as 1e6, which int() refuses.
-    is_power = re.compile(r"\d+e\d+").fullmatch
-    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
-    if "--lr" in words:
-        refuse("--lr is called --learning-rate here")
+    # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
+    power = re.compile(r"(?<![^=])\d+e\d+$")
+    words = [power.sub(lambda found: str(int(float(found[0]))), word) for word in sys.argv[1:]]
     args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}

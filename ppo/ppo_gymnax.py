@@ -16,6 +16,7 @@
     uv run ppo/ppo_gymnax.py                                      learns CartPole-v1; 500k steps
     uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --num-minibatches 8 \\
         --learning-rate 1e-3 --total-timesteps 10000000
+    uv run --with "jax[cuda12]" ppo/ppo_gymnax.py                 on a GPU
 
 Tags like [core-3]: https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/
 Parent: ppo_atari_envpool_xla_jax_scan.py
@@ -23,6 +24,7 @@ Details: core 1-13, aux 3
 Deviations: truncated episodes bootstrapped
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,14 +63,14 @@ class Args:
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
-    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if available
+    device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if jax[cuda12] is installed
     torch_deterministic: bool = False  # deterministic, slow algorithms on CUDA; CleanRL's name
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
     log_every: int = 25_000  # environment steps of a compiled call, after which metrics are written
-    checkpoint_every: int = 100  # iterations between checkpoints; 0: only at the end
+    checkpoint_every: int = 100  # iterations between checkpoints, at least; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film episodes of the evaluation, of the first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
@@ -88,8 +90,10 @@ class Args:
 
     @property
     def iterations_per_call(self) -> int:
-        """Iterations in one compiled call, after which metrics are written."""
-        return min(max(self.log_every // self.batch_size, 1), self.num_iterations)
+        """Iterations in one compiled call; calls are equal, so that few are left over."""
+        longest = min(max(self.log_every // self.batch_size, 1), self.num_iterations)
+        calls = math.ceil(self.num_iterations / longest)
+        return math.ceil(self.num_iterations / calls)
 
 
 class Gymnax:
@@ -339,7 +343,7 @@ def rollout(
         logprob, _, value = agent.get_logprob_entropy_value(x, action)
         env_state, next_obs, outcome = envs.step(env_state, action, keys[1:])
         # Where truncated, next_obs is already the first observation of the next episode.
-        # Few steps truncate: on a CPU `cond` saves the others the network's pass.
+        # Few steps truncate: `cond`, except under vmap, saves the others the network's pass.
         final_obs = outcome.pop("final_obs")
         final_value = jax.lax.cond(  # [deviation] truncated episodes bootstrapped
             outcome["truncated"].any(),
@@ -451,7 +455,7 @@ def train_steps(
     def one_seed(runner_state: dict) -> tuple[dict, dict]:
         return jax.lax.scan(one_iteration, runner_state, iterations)
 
-    if jax.default_backend() == "cpu":  # batched matrix products are slow there
+    if args.num_seeds == 1 or jax.default_backend() == "cpu":  # batched products are slow there
         return jax.lax.map(one_seed, runner_state)
     return jax.vmap(one_seed)(runner_state)
 
@@ -580,9 +584,9 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
             log_seeds(run, {name: x[finite] for name, x in logged["episodes"].items()}, global_step)
         run.log(means, explained_variance, learning_rate, global_step)
         run.save(runner_state, first + count - 1)
-        if run.stopped():  # Ctrl-C or SIGTERM
+        if run.exit_code:  # Ctrl-C or SIGTERM
             break
-    if not run.stopped():
+    if not run.exit_code:
         agent = runner_state["agent"]
         run.finish(evaluate(agent, args, run_dir / f"videos/evaluation-{global_step}"))
     return run.exit_code
@@ -613,6 +617,8 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -634,13 +640,13 @@ SCRIPT_FOR = {  # by type of the action space
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
 LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
-MOST_POINTS = 50  # that a `log` writes of episodes; where more have ended, several share a point
+MOST_POINTS = 50  # of episodes in one log; where more have ended, several share a point
 
 
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: what the program ends with; other than 0 after Ctrl-C or SIGTERM.
+    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
@@ -770,11 +776,15 @@ class Run:
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
         self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(self.step - self.progress.n)
-        over = self.step == self.total_steps
+        over = self.step >= self.total_steps
         if self.progress.disable and (over or now - self.last_line >= 10):
             self.last_line = now
-            speed = f"{metrics.get('charts/SPS', 0):,.0f} steps/s"
-            print(f"{self.step:,} of {self.total_steps:,} steps, {speed}, {recent}", flush=True)
+            line = f"{self.step:,} of {self.total_steps:,} steps"
+            if "charts/SPS" in metrics:
+                line += f", {metrics['charts/SPS']:,.0f} steps/s"
+            if recent:
+                line += f", {recent}"
+            print(line, flush=True)
 
     def upload_films(self) -> None:
         """Sends the films that are new to Weights & Biases."""
@@ -810,10 +820,9 @@ class Run:
         self.all_saved = last
         if self.exit_code:
             print(f"saved; to continue: --resume {self.folder}", flush=True)
-
-    def stopped(self) -> bool:
-        """Whether Ctrl-C or SIGTERM had come when `save` was called last."""
-        return self.exit_code != 0
+        elif last and self.args.eval_episodes:
+            self.progress.close()
+            print(f"evaluation: {self.args.eval_episodes} episodes", flush=True)
 
     def finish(self, results: dict[str, np.ndarray]) -> None:
         """Writes an evaluation, (episodes,) results by name, and marks the run as finished."""
@@ -917,6 +926,18 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in what is started meanwhile
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
     """Ends the program with one line: for input that is known not to work."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
@@ -941,15 +962,9 @@ def check_spaces(args: Args, envs: Any, observations: type, actions: type) -> No
 
 def check(args: Args) -> None:
     """Refuses flags that cannot work, before anything is written."""
-    at_least_0 = [
-        "checkpoint_every",
-        "clip_coef",
-        "eval_episodes",
-        "learning_rate",
-        "max_grad_norm",
-    ]
+    at_least_0 = ["checkpoint_every", "clip_coef", "eval_episodes", "learning_rate"]
     at_least_1 = ["num_envs", "num_minibatches", "num_steps", "update_epochs", "video_every"]
-    bounds = {name: (0.0, np.inf) for name in at_least_0}
+    bounds = {name: (0.0, np.inf) for name in [*at_least_0, "max_grad_norm"]}
     bounds |= {name: (1, np.inf) for name in at_least_1}
     bounds |= {"gae_lambda": (0, 1), "gamma": (0, 1)}
     bounds |= {"seed": (0, 2**31 - 1)}  # derived seeds add to it; some simulators take 32 bits
@@ -1019,11 +1034,9 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    # Whole numbers may be written as 1e6, which int() refuses.
-    is_power = re.compile(r"\d+e\d+").fullmatch
-    words = [str(int(float(word))) if is_power(word) else word for word in sys.argv[1:]]
-    if "--lr" in words:
-        refuse("--lr is called --learning-rate here")
+    # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
+    power = re.compile(r"(?<![^=])\d+e\d+$")
+    words = [power.sub(lambda found: str(int(float(found[0]))), word) for word in sys.argv[1:]]
     args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}

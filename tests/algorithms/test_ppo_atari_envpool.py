@@ -1,5 +1,6 @@
 """ppo_atari_envpool.py: what it asks EnvPool for, and what it reports of whole games."""
 
+import signal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.checks import assert_envpool_is_asked, assert_first_ratio_is_1
-from helpers.in_process import load_script, record_calls, train
+from helpers.in_process import load_script, record_calls, record_waiting_signals, train
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
@@ -106,7 +107,8 @@ def test_truncated_games_are_bootstrapped(monkeypatch: pytest.MonkeyPatch, tmp_p
         np.testing.assert_array_equal(next_values[:-1], values[1:])
 
 
-def test_films_show_whole_games(tmp_path: Path):
+def test_films_show_whole_games(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    waiting = record_waiting_signals(monkeypatch)
     envs = make(tmp_path, num_envs=2, capture_video=True, video_every=2)
     envs.reset(seed=1)
     rng, games = np.random.default_rng(0), 0
@@ -115,3 +117,4 @@ def test_films_show_whole_games(tmp_path: Path):
         games += int("final_info" in infos and infos["final_info"]["_episode"][0])
     films = sorted(path.name for path in tmp_path.glob("*.mp4"))
     assert films == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
+    assert all(signal.SIGINT in signals for signals in waiting) and len(waiting) == 2

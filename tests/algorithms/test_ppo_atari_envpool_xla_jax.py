@@ -7,6 +7,7 @@ in place of the gradient: known functions, which compile in no time.
 import dataclasses
 import os
 import pickle
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from filelock import FileLock
 from helpers import command_line
 from helpers.checks import assert_envpool_is_asked, assert_refused
 from helpers.definitions import advantages_by_definition
-from helpers.in_process import Run, flags_shown, load_script, train
+from helpers.in_process import Run, flags_shown, load_script, record_waiting_signals, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -114,6 +115,13 @@ def test_initial_weights_are_orthogonal():
         np.testing.assert_allclose(matrix.T @ matrix, wanted, atol=1e-4 * gain**2)
 
 
+@both
+def test_weights_have_a_definite_type(script: ModuleType):
+    """The first gradient step would give them one, and everything would be compiled again."""
+    agent = jax.eval_shape(lambda: script.Agent(Space(), nnx.Rngs(3)))
+    assert not any(x.weak_type for x in jax.tree.leaves(agent))
+
+
 def test_actions_are_sampled_from_the_policy():
     agent = new_agent()
     x = jax.random.normal(jax.random.key(0), (1, 512)) * 5
@@ -184,7 +192,8 @@ def test_compiled_steps_are_envpools_own(
 
 
 @pytest.mark.slow("JAX compiles")
-def test_films_show_whole_games(tmp_path: Path):
+def test_films_show_whole_games(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    waiting = record_waiting_signals(monkeypatch)
     envs = LOOP.make_envs(LOOP.Args(num_envs=2, capture_video=True, video_every=2), tmp_path)
     state, _ = envs.reset(seed=1)
 
@@ -205,6 +214,7 @@ def test_films_show_whole_games(tmp_path: Path):
     films = sorted(path.name for path in tmp_path.glob("*.mp4"))
     assert films[:2] == ["rl-video-episode-0.mp4", "rl-video-episode-2.mp4"]
     assert len(films) == (games + 1) // 2
+    assert all(signal.SIGINT in signals for signals in waiting) and len(waiting) == len(films)
     envs.close()
 
 
@@ -251,9 +261,9 @@ def small(script: ModuleType) -> type:
 
     class Small(script.Agent):  # type: ignore[misc, name-defined]
         def __init__(self, envs: Any, rngs: Any, bf16: bool = False):
-            self.network = script.layer_init(nnx.Linear(1, 8, rngs=rngs), rngs)
-            self.critic = script.layer_init(nnx.Linear(8, 1, rngs=rngs), rngs, std=1.0)
-            self.actor = script.layer_init(nnx.Linear(8, 5, rngs=rngs), rngs, std=0.01)
+            self.network = nnx.Linear(1, 8, rngs=rngs)
+            self.critic = nnx.Linear(8, 1, rngs=rngs)
+            self.actor = nnx.Linear(8, 5, kernel_init=nnx.initializers.orthogonal(0.01), rngs=rngs)
 
         def features(self, obs: Any) -> Any:
             return self.network(obs[:, 0, :1, 0] / 255.0)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import command_line
-from helpers.checks import new_agent
+from helpers.checks import assert_refused, new_agent
 from helpers.in_process import load_script, record_calls, train
 from helpers.process_group import assert_no_thread_left, group, noting_threads, together
 from helpers.strides import watch_strides
@@ -290,6 +290,7 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
         (2, {"backend": "nccl"}, 1, True, [0, 0]),
         (4, {"device_ids": (0, 0, 1, 1)}, 2, False, [0, 0, 1, 1]),
         (2, {"device_ids": (3, 1)}, 4, True, [3, 1]),
+        (2, {"device_ids": (3, 1)}, 2, True, [1]),  # of a run on another machine
         (2, {"cuda": False}, 2, False, [0, 1]),
         (2, {}, 0, False, []),
     ],
@@ -313,6 +314,16 @@ def test_gpus_of_the_processes(
         monkeypatch.setattr(module, "LOCAL_RANK", rank)
         assert module.Args(**flags).use_nccl == nccl
     assert chosen == devices
+
+
+def test_gpus_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    message = "--device-ids: this machine has 2 GPUs, from number 0"
+    assert_refused(load_script(NAME), {"device_ids": (1, 2)}, message, capsys)
 
 
 def begins(folder: Path) -> list[int]:

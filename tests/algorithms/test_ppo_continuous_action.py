@@ -3,6 +3,7 @@
 import ctypes.util
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,14 @@ def test_films_need_something_to_draw_on(
     flags = {"env_id": "Hopper-v5", "capture_video": True}
     assert_refused(script, flags, "put MUJOCO_GL=egl before the command", capsys)
     script.check(script.Args(env_id="Hopper-v5"))  # nothing is drawn
+
+
+def test_dm_control_needs_an_older_python(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "version_info", (3, 13))
+    flags = {"env_id": "dm_control/walker-walk-v0"}
+    assert_refused(script, flags, "dm_control needs Python 3.11 or 3.12", capsys)
 
 
 @pytest.mark.slow("torch is imported anew")

@@ -270,6 +270,15 @@ def test_seeds_side_by_side_are_the_same_seeds_alone():
         np.testing.assert_allclose([x for _, x in band[name]], means, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("flags", "iterations"),
+    [({}, 47), ({"total_timesteps": 50_000}, 33), ({"log_every": 1}, 1), ({"num_envs": 500}, 1)],
+)
+def test_calls_are_equal_so_that_few_iterations_are_left_over(flags: dict, iterations: int):
+    """By default 976 in 21 calls, as 48 are at most 25,000 steps; then 97 in 3."""
+    assert script.Args(**flags).iterations_per_call == iterations
+
+
 @pytest.mark.slow("JAX compiles")
 def test_several_iterations_a_call_are_the_same_training():
     """Of the second call's three iterations only two are left to do."""

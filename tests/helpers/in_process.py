@@ -7,6 +7,7 @@ file name: tests/tools/test_mutations.py runs the tests on edited copies that wa
 import copy
 import importlib.util
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from moviepy.video.io.ImageSequenceClip import ImageSequenceClip
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +113,19 @@ def record_calls(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list
 
     monkeypatch.setattr(owner, name, recording)
     return calls
+
+
+def record_waiting_signals(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """From now on: which signals wait whenever a film is written; ffmpeg inherits that."""
+    waiting: list[set[int]] = []
+    write_videofile = ImageSequenceClip.write_videofile
+
+    def recording(*arguments: Any, **options: Any) -> Any:
+        waiting.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        return write_videofile(*arguments, **options)
+
+    monkeypatch.setattr(ImageSequenceClip, "write_videofile", recording)
+    return waiting
 
 
 def record_ratios(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:

@@ -53,7 +53,6 @@ ROWS = {
     "no minibatches": ("--num-minibatches 0", "num-minibatches"),
     "one row in a minibatch": ("--num-envs 2 --num-steps 2", "--norm-adv needs two rows"),
     "learning rate NaN": ("--learning-rate nan", "learning-rate"),
-    "learning rate's other name": ("--lr 1e-3", "--learning-rate"),
     "gamma above 1": ("--gamma 1.1", "gamma"),
     "video-every zero": ("--video-every 0 --capture-video", "video-every"),
     "seed too large": ("--seed 2147483648", "seed"),

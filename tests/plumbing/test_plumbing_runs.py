@@ -293,7 +293,7 @@ def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
 
 
 def test_finished_run_goes_on_with_more_timesteps(finished: Path) -> None:
-    process = start_command("--resume", finished, "--total-timesteps", "1e7", cwd=finished)
+    process = start_command("--resume", finished, "--total-timesteps=1e7", cwd=finished)
     wait_until(lambda: process.poll() or not (finished / "agent.pt").exists(), 30)
     process.send_signal(signal.SIGTERM)
     code, told, _ = finish(process)

@@ -20,6 +20,7 @@ from helpers.command_line import (
     the_folder,
     wait_for_checkpoint,
 )
+from helpers.in_process import load_script, train
 from helpers.newcomer import needs_uv
 
 COLUMNS = 100
@@ -89,9 +90,19 @@ def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
 def test_progress_off_a_terminal_is_plain_lines() -> None:
     shown = finished_run().stdout
     assert "\r" not in shown and "\x1b" not in shown
-    *_, progress, evaluation = shown.splitlines()
+    *_, progress, announced, evaluation = shown.splitlines()
+    assert announced == "evaluation: 2 episodes"
     assert re.fullmatch(r"2,048 of 2,048 steps, \S+ steps/s, return \S+, length \d+", progress)
     assert re.fullmatch(r"evaluation: episodic_return \S+ ± \S+ over 2 episodes", evaluation)
+
+
+def test_speed_and_return_are_left_out_until_they_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One iteration, which may compile; its one step ends no episode."""
+    flags = {"num_envs": 2, "num_steps": 1, "num_minibatches": 1, "total_timesteps": 2}
+    train(load_script("ppo.py"), tmp_path, **flags)
+    assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 steps"
 
 
 @pytest.mark.slow("command line")

@@ -1,6 +1,7 @@
 """Weights & Biases in offline mode, TensorBoard, and films."""
 
 import json
+import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.command_line import SCRIPT, checkpoint, curve, resume_command, train_command
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_waiting_signals, train
 from moviepy import VideoFileClip
 from wandb.proto.wandb_internal_pb2 import Record
 
@@ -78,7 +79,11 @@ def test_weights_and_biases_gets_everything(tmp_path: Path) -> None:
     assert (again.run_id, again.entity, again.project) == (folder.name, "a-team", "a-project")
 
 
-def test_every_eighth_episode_and_the_evaluation_are_filmed(tmp_path: Path) -> None:
+def test_every_eighth_episode_and_the_evaluation_are_filmed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ctrl-C waits for each film: ffmpeg would get it as well, and training would end there."""
+    waiting = record_waiting_signals(monkeypatch)
     flags = {"total_timesteps": 1536, "eval_episodes": 2, "capture_video": True, "video_every": 8}
     run = train(load_script("ppo.py"), tmp_path, **flags)
     names = [path.stem for path in tmp_path.glob("videos/from-step-0/*.mp4")]
@@ -92,6 +97,9 @@ def test_every_eighth_episode_and_the_evaluation_are_filmed(tmp_path: Path) -> N
         assert shown[0].shape == (400, 600, 3)
         assert any(np.any(frame != shown[0]) for frame in shown)
     assert [step for step, _ in run.scalars()["eval/episodic_return"]] == [1536]
+    assert all(signals >= {signal.SIGINT, signal.SIGTERM} for signals in waiting)
+    assert len(waiting) == len(episodes) + 1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_long_episodes_are_filmed_to_a_limit(

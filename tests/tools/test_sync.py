@@ -33,8 +33,7 @@ def test_anatomy(name: str):
     left_out = set()
     if "rollout" in units:  # a function, which returns what it has stored
         left_out = {"train: storage"}
-    # Flax's layers take an initializer.
-    if name in ("ppo_continuous_action_mjx.py", "ppo_gymnax.py"):
+    if "torch" in FAMILY[name].without:  # Flax's layers take an initializer
         left_out |= {"layer_init"}
     if "train_step" in units:  # which is compiled as a whole: `train` has only what is left
         parts = re.findall(r"^    # -{6} (\w+): ", units["train_step"].text, re.MULTILINE)
@@ -69,8 +68,8 @@ def test_scripts_of_a_framework_have_one_plumbing():
 
 # What the tests of ppo.py's command line say of these holds for the scripts in JAX, too.
 SHARED_WITH_JAX = {"refuse", "run_to_resume", "resumed_args", "check_spaces", "start_wandb"}
-SHARED_WITH_JAX |= {"Run.on_signal", "Run.show_progress", "Run.stopped", "Run.finish"}
-SHARED_WITH_JAX |= {"Run.upload_films"}
+SHARED_WITH_JAX |= {"Run.on_signal", "Run.show_progress", "Run.finish"}
+SHARED_WITH_JAX |= {"Run.upload_films", "signals_wait"}
 
 
 def functions(name: str) -> dict[str, str]:
