@@ -116,7 +116,7 @@ SCRIPTS: dict[str, Script] = {
     "ppo_procgen.py": Script(
         "ppo_atari.py",
         (125, 158),
-        about="Procgen: games with generated levels",
+        about="Procgen: games with procedurally generated levels",
         column="Procgen",
         extras=("procgen",),
         requires_python="==3.11.*",
