@@ -6,7 +6,7 @@
 # ///
 """Plays the agent of a finished or unfinished run: returns of whole episodes, films on request.
 
-    uv run ppo/evaluate.py runs/CartPole-v1__ppo__1__20261120-101500 --episodes 20
+    uv run ppo/evaluate.py runs/CartPole-v1__ppo__1__<time> --episodes 20
     uv run ppo/evaluate.py runs/... --greedy --capture-video
 
 A run is loaded without executing anything it contains: the weights are read as plain tensors, and
@@ -46,7 +46,7 @@ class Args:
 
 def fail(message: str) -> NoReturn:
     """One line, exit code 2."""
-    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -72,14 +72,14 @@ def warn_if_edited(script: Path, folder: Path) -> None:
     made_by = [folder / script.name, *in_time][-1]
     if made_by.exists() and made_by.read_bytes() != script.read_bytes():
         print(
-            f"{Path(__file__).name}: {script} is not the version that made this run; if the "
+            f"{Path(sys.argv[0]).name}: {script} is not the version that made {folder}; if the "
             f"network or the environment differs, execute the run's own copy: --script {made_by}",
             file=sys.stderr,
         )
 
 
 def import_script(script: Path) -> ModuleType:
-    """Imports the script; under uv, restarts in the script's own environment if packages lack."""
+    """Imports the script; under uv, restarts in its own environment if a package is missing."""
     spec = importlib.util.spec_from_file_location(script.stem, script)
     if spec is None or spec.loader is None:
         fail(f"{script} is not a Python script")

@@ -10,10 +10,10 @@
 # ///
 """A league of the checkpoints of ppo_pettingzoo_ma_atari.py: every one plays every other.
 
-    uv run ppo/league.py runs/pong_v3__ppo_pettingzoo_ma_atari__1__20261120-101500
+    uv run ppo/league.py runs/pong_v3__ppo_pettingzoo_ma_atari__1__<time>
     uv run ppo/league.py runs/... runs/... --checkpoints 5 --games 4
 
-In self-play the score says nothing: who plays against itself wins as much as it loses. Here the
+In self-play the score says nothing: an agent that plays itself wins as often as it loses. Here the
 checkpoints that a run kept with --keep-checkpoints, or several runs, play each other, on both sides
 of the game, and get ratings from the results. Prints a table and writes league.csv and league.png
 (rating over training steps) into the folder of the first run. Nothing that a run contains is
@@ -22,14 +22,12 @@ executed.
 
 import csv
 import dataclasses
-import importlib.util
 import itertools
 import random
-import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import matplotlib
 
@@ -38,6 +36,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import tyro
+from evaluate import fail, import_script, warn_if_edited
 from matplotlib.ticker import EngFormatter
 from openskill.models import PlackettLuce
 
@@ -70,24 +69,6 @@ class Entrant:
     lost: int = 0
     rating: float = 0.0
     uncertainty: float = 0.0  # standard deviation of the rating
-
-
-def fail(message: str) -> NoReturn:
-    """One line, exit code 2."""
-    print(f"{Path(__file__).name}: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def import_script(script: Path) -> ModuleType:
-    """The module of the script that made the runs."""
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    if not script.is_file() or spec is None or spec.loader is None:
-        fail(f"no script at {script}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[script.stem] = module
-    sys.path.insert(0, str(script.resolve().parent))  # as if it were run: it may import others
-    spec.loader.exec_module(module)
-    return module
 
 
 def kept_checkpoints(run: Path, most: int) -> list[Path]:
@@ -195,17 +176,6 @@ def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
     return files
 
 
-def warn_if_edited(script: Path, runs: list[Path]) -> None:
-    """Names the runs that another version of the script has trained, or last resumed."""
-    for run in runs:
-        resumed = run.glob(f"resumed_at_*/{script.name}")
-        in_time = sorted(resumed, key=lambda copy: copy.stat().st_mtime)
-        made_by = [run / script.name, *in_time][-1]
-        if made_by.exists() and made_by.read_bytes() != script.read_bytes():
-            told = f"{script} is not the version that made {run}; to play with that one:"
-            print(f"{Path(__file__).name}: {told} --script {made_by}", file=sys.stderr)
-
-
 def args_to_play(script: ModuleType, trained: Any, args: Args) -> Any:
     """The script's flags: those of the run, but for what concerns this machine and training."""
     settings = {
@@ -249,7 +219,7 @@ def load_entrant(
 
 
 def play_all(entrants: list[Entrant], envs: Any, args: Args) -> list[tuple[int, int, np.ndarray]]:
-    """Every one against every other, with a line for each pair.
+    """Plays all pairs and prints a line for each.
 
     Returns their indices and their points, (games, 2).
     """
@@ -294,9 +264,12 @@ def main() -> None:
     if out.exists() and not out.is_dir():
         fail(f"--out: {out} is not a folder")
 
+    if not args.script.is_file():
+        fail(f"no script at {args.script}")
     script = import_script(args.script)
     if args.script == SCRIPT:
-        warn_if_edited(SCRIPT, args.runs)
+        for run in args.runs:
+            warn_if_edited(SCRIPT, run)
     states = [script.load_checkpoint(file) for _, file in files]
     env_ids = {state["args"].env_id for state in states}
     if len(env_ids) > 1:

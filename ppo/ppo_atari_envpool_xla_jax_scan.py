@@ -182,7 +182,7 @@ class Agent(nnx.Module):
         orthogonal = nnx.initializers.orthogonal  # [core-2] orthogonal initialization
         dtype = jnp.bfloat16 if bf16 else jnp.float32
         options: Any = {"kernel_init": orthogonal(np.sqrt(2)), "dtype": dtype, "rngs": rngs}
-        conv = partial(nnx.Conv, padding="VALID", **options)
+        conv: Any = partial(nnx.Conv, padding="VALID", **options)
         self.network = nnx.Sequential(  # [atari-8] shared Nature-CNN
             conv(4, 32, kernel_size=(8, 8), strides=4),
             nnx.relu,

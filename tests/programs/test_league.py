@@ -147,13 +147,6 @@ def test_the_same_seed_plays_the_same_league(
     assert table(tmp_path / "a/league.csv") != table(tmp_path / "c/league.csv")
 
 
-def test_a_script_may_import_what_stands_beside_it(tmp_path: Path):
-    (tmp_path / "beside_my_league.py").write_text("WIDTH = 24\n")
-    mine = tmp_path / "my_players.py"
-    mine.write_text("from beside_my_league import WIDTH\n")
-    assert league.import_script(mine).WIDTH == 24
-
-
 def test_how_a_run_was_trained_does_not_matter(
     run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
