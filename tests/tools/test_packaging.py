@@ -3,6 +3,7 @@
 import ast
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from helpers.metadata import PYPROJECT, ROOT, header
