@@ -69,7 +69,14 @@ def choose(args: Args, script: Path) -> list[Ablation]:
     if args.edits is None:
         known = ablations(script.name, script.read_text())
     else:
-        known = read_ablations(args.edits)
+        if not args.edits.is_file():
+            fail(f"--edits: there is no file {args.edits}")
+        try:
+            known = read_ablations(args.edits)
+        except (KeyError, ValueError) as error:
+            fail(f"--edits: {args.edits} cannot be read: {error!r}")
+        if any("/" in one.name or one.name == BASELINE for one in known.values()):
+            fail(f"--edits: a tag must not be {BASELINE} or have a slash")
     names = [ablation.name for ablation in known.values()]
     for detail in args.details:
         if not any(is_part(name, detail) for name in names):
@@ -235,7 +242,7 @@ def percent(share: float) -> str:
 
 
 def text_of(effect: Effect) -> str:
-    """What stands in a cell: the share that is lost with its interval, or why there is none."""
+    """What stands in a cell: the change as a share of what is learned, or why there is none."""
     if effect.diverged:
         return f"{effect.diverged} of {effect.runs} diverged"
     if effect.same:
@@ -324,7 +331,9 @@ def main() -> int:
     if args.launcher == "slurm":
         import slurm
 
-        return slurm.submit([*tasks.values()], args, [sys.executable, *sys.argv, "--redraw"])
+        # Also if some have failed: those that diverged are a result.
+        drawing = [sys.executable, *sys.argv, "--redraw"]
+        return slurm.submit([*tasks.values()], args, drawing, after="afterany")
     exit_code = run.run_locally([*tasks.values()], args.workers, Signals())
     if exit_code in (0, 1):  # a run that failed does not keep the others' results back
         write_results(args, script, wanted, tasks)

@@ -15,6 +15,7 @@ whatever the verdict; 2 bad input or nothing to compare.
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,10 +98,10 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One of five."""
-        if self.identical:
-            return "identical: every episode is the same, the edit changes nothing here"
         if self.lost:
             return f"undecided: runs were lost ({', '.join(self.lost)})"
+        if self.identical:
+            return "identical: every episode is the same, the edit changes nothing here"
         if self.overall.p < ALPHA:
             return "better" if self.overall.value > 0 else "worse"
         return "undecided: the difference may be chance"
@@ -115,6 +116,9 @@ def read_groups(args: Args) -> list[Group]:
     for text in args.metric:
         name, _, metric = text.rpartition("=")
         wanted[name] = metric
+    names = {text.partition("=")[0] for text in args.groups}
+    if unknown := wanted.keys() - names - {""}:
+        fail(f"--metric: there is no group {', '.join(sorted(unknown))}")
     groups = []
     own_metric: str | None = None  # by which another program's runs are measured as well
     for text in args.groups:
@@ -153,6 +157,8 @@ def take_scores(groups: list[Group], wanted: int | None) -> dict[str, int]:
         for group in groups:
             runs = group.by_env[env_id]
             group.scores[env_id] = np.array([run.score_after(steps[env_id]) for run in runs])
+            if not np.isfinite(group.scores[env_id]).all():
+                fail(f"{group.name}: a run of {env_id} has no score after {steps[env_id]:,} steps")
     if not steps:
         fail("no environment has runs of all groups")
     return steps
@@ -313,7 +319,8 @@ def headline(baseline: Group, comparison: Comparison, way: str) -> str:
         ((env_id, found),) = comparison.by_env.items()
         number = f"{text_of(found, '+.4g')} points in {env_id}"
     p = comparison.overall.p
-    test = ", no interval: run two seeds or more" if math.isnan(p) else f", p = {p:.2g}"
+    alone = ", no interval: a single run, or runs that are all alike"
+    test = alone if math.isnan(p) else f", p = {p:.2g}"
     chance = comparison.overall_improvement.value
     return f"{verdict} {number}{test}; probability of improvement {chance:.2f}."
 
@@ -418,7 +425,7 @@ def draw(
         axes.set_visible(False)
     for axes, env_id in zip(grid.flat, ends, strict=False):
         heights: list[float] = []
-        for color, group in zip(COLORS, groups, strict=False):
+        for color, group in zip(cycle(COLORS), groups, strict=False):
             heights += draw_seeds(axes, group.by_env[env_id], color, "steps")
         finish_panel(axes, heights, "steps")
         axes.set_title(env_id, fontweight="bold")

@@ -14,6 +14,7 @@ import io
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,7 +208,8 @@ def light_grid(axes: plt.Axes, axis: Literal["both", "x", "y"] = "both") -> None
 def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[float]:
     """The runs of an environment, their mean and its confidence band; returns heights to be seen.
 
-    Seeds do the same number of steps but need different times: a finished one keeps its score.
+    Over steps the curves end where the shortest run does; over minutes a finished run keeps its
+    score.
     """
     totals = [run.total(over) for run in runs]
     grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
@@ -236,21 +238,24 @@ def finish_panel(axes: plt.Axes, heights: list[float], over: Axis) -> None:
     light_grid(axes)
 
 
-def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> None:
-    """All that is known of an environment over steps or minutes.
+def drawn_scores(results: Results, env_id: str) -> list[PublishedScore]:
+    """An environment's published scores; those of much longer runs are in the table alone."""
+    steps = mean_steps(results.by_env[env_id])
+    scores = nearest(results.published.get(env_id, []), steps)
+    return [score for score in scores if score.total_timesteps <= LONGER * steps]
 
-    Published scores of much longer runs are in the table alone.
-    """
+
+def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> None:
+    """All that is known of an environment over steps or minutes."""
     group = results.by_env[env_id]
     heights = draw_seeds(axes, group, BLUE, over)
-    for color, by_env in zip(COLORS[1:], results.beside.values(), strict=False):
+    for number, by_env in enumerate(results.beside.values(), start=1):
         if env_id in by_env:
-            heights += draw_seeds(axes, by_env[env_id], color, over)
-    for score in nearest(results.published.get(env_id, []), mean_steps(group)):
-        if score.total_timesteps <= LONGER * mean_steps(group):
-            color, dashes = DASHES[results.sources.index(score.source) % len(DASHES)]
-            axes.axhline(score.mean, color=color, linestyle=dashes, linewidth=1.5)
-            heights.append(score.mean)
+            heights += draw_seeds(axes, by_env[env_id], COLORS[number % len(COLORS)], over)
+    for score in drawn_scores(results, env_id):
+        color, dashes = DASHES[results.sources.index(score.source) % len(DASHES)]
+        axes.axhline(score.mean, color=color, linestyle=dashes, linewidth=1.5)
+        heights.append(score.mean)
     finish_panel(axes, heights, over)
 
 
@@ -258,7 +263,7 @@ def legend_of_groups(names: list[str], many: bool) -> list[Any]:
     """Matplotlib's handles of groups of runs, in their colors. many: whether of several seeds."""
     handles: list[Any] = [
         Line2D([], [], color=color, linewidth=1.9, label=name + ", mean of seeds" * many)
-        for color, name in zip(COLORS, names, strict=False)
+        for color, name in zip(cycle(COLORS), names, strict=False)
     ]
     if many:
         handles.append(Patch(color=BLUE, alpha=0.15, linewidth=0, label="95 % confidence band"))
@@ -305,9 +310,11 @@ def draw(results: Results, path: Path) -> None:
         pair[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
     many = any(len(group) > 1 for group in results.by_env.values())
     handles = legend_of_groups([results.label, *results.beside], many)
+    drawn = {score.source for env_id in results.by_env for score in drawn_scores(results, env_id)}
     for (color, dashes), source in zip(DASHES, results.sources, strict=False):
-        label = f"{source}, published"
-        handles.append(Line2D([], [], color=color, linestyle=dashes, linewidth=1.5, label=label))
+        if source in drawn:
+            look: dict[str, Any] = {"color": color, "linestyle": dashes, "linewidth": 1.5}
+            handles.append(Line2D([], [], label=f"{source}, published", **look))
     add_legend(figure, handles, max(columns, 2))
     save(figure, path)
 
@@ -348,7 +355,7 @@ def draw_mean(axes: plt.Axes, curve: pd.DataFrame, results: Results) -> None:
     steps = curve["global_step"]
     axes.plot(steps, curve["mean"], color=BLUE, linewidth=1.9)
     axes.fill_between(steps, curve["low"], curve["high"], color=BLUE, alpha=0.2, linewidth=0)
-    heights = [0.0, float(curve["mean"].max()), float(curve["high"].max())]
+    heights = [0.0, *curve["mean"].agg(["min", "max"]), float(curve["high"].max())]
     published = published_of(results)
     if len(published) == len(results.by_env):
         mean = float(np.mean(list(published.values())))
@@ -388,7 +395,8 @@ def draw_suite(results: Results, curve: pd.DataFrame, path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, width_ratios=(1, 1.15), **options)
     draw_mean(left, curve, results)
     draw_standings(right, results)
-    handles = legend_of_groups([results.label], many=True)
+    many = bool(curve["low"].notna().any())  # otherwise some environment has a single seed
+    handles = legend_of_groups([results.label], many)
     if published_of(results):
         label = f"{', '.join(results.sources)}, published"
         handles.append(Line2D([], [], color=RED, marker="D", linestyle=DASHES[0][1], label=label))
@@ -446,7 +454,9 @@ def table_row(results: Results, env_id: str) -> str:
     for by_env in results.beside.values():
         runs = by_env.get(env_id, [])
         scores = mean_and_std(run.score_after(steps) for run in runs) if runs else "-"
-        cells.append(f"{scores} ({seeds(len(runs))})" if runs else scores)
+        shorter = bool(runs) and mean_steps(runs) < (1 - SAME_STEPS) * steps
+        after = f", {short_number(mean_steps(runs))} steps" if shorter else ""
+        cells.append(f"{scores} ({seeds(len(runs))}{after})" if runs else scores)
     for source in results.sources:
         cells.append(published_cell(results.published.get(env_id, []), source, steps))
     minutes = float(np.mean([run.total_minutes for run in group]))
@@ -456,11 +466,14 @@ def table_row(results: Results, env_id: str) -> str:
 
 def origin(group: list[Run]) -> str:
     """Script, flags and seeds of an environment's runs."""
-    made = group[0].provenance
-    version = f"commit `{made.commit}`" if made.commit else f"SHA-256 `{made.script_hash}`"
-    flags = f"flags `{made.flags}`" if made.flags else "default flags"
-    numbers = ", ".join(str(run.seed) for run in group)
-    return f"`{group[0].script}`, {version}, {flags}, seed{'s' * (len(group) > 1)} {numbers}."
+    seeds_of: dict[str, list[str]] = defaultdict(list)  # usually all are of one origin
+    for run in group:
+        made = run.provenance
+        version = f"commit `{made.commit}`" if made.commit else f"SHA-256 `{made.script_hash}`"
+        flags = f"flags `{made.flags}`" if made.flags else "default flags"
+        seeds_of[f"{version}, {flags}"].append(str(run.seed))
+    made_by = [f"{how}, seed{'s' * (len(n) > 1)} {', '.join(n)}" for how, n in seeds_of.items()]
+    return f"`{group[0].script}`, {'; '.join(made_by)}."
 
 
 def write_table(results: Results, path: Path, first: str = "") -> None:
@@ -494,6 +507,8 @@ def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]
     picture, curves, scores, table = paths
     if suite:
         curve = mean_curve(results)
+        if curve.empty:
+            fail("--suite: in some environment no episode ends before the shortest run does")
         draw_suite(results, curve, picture)
         curve.to_csv(curves, index=False, float_format="%.2f")
         write_table(results, table, suite_summary(results, curve))

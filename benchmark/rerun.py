@@ -12,8 +12,8 @@ its SHA-256, where git has it, else the present one. Without a detail it is the 
 
 A run with a published seed is the same run again: its score should be the published one, digit for
 digit. Otherwise the scores agree if the 95 % interval of the difference (Welch) contains 0.
-Exit codes: 0 they agree, 1 they do not or a run failed or has no score, 2 bad input, 130 and 143
-when stopped.
+Exit codes: 0 they agree, 1 they do not, too few runs to tell, or a run failed or has no score, 2
+bad input, 130 and 143 when stopped.
 """
 
 import difflib
@@ -146,12 +146,16 @@ def tasks_of(row: pd.Series, start: list[str], script: Path, seeds: range) -> li
 def main() -> int:
     """Run the row again and compare; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
+    if args.workers < 1:
+        fail(f"--workers must be at least 1, not {args.workers}")
     rows = published(args.results)
     if args.row not in rows:
         nearest = difflib.get_close_matches(args.row, rows, n=6, cutoff=0)
         fail(f"{args.row} is no row in {args.results}; the nearest: {', '.join(nearest)}")
     lines = rows[args.row]
     row = lines.iloc[0]
+    if lines["script_hash"].nunique() > 1:
+        warn("several versions of the script made this row; the first seed's runs here")
     before = {int(seed): score for seed, score in zip(lines["seed"], lines["score"], strict=True)}
     first = min(before) if args.start_seed is None else args.start_seed
     seeds = range(first, first + (args.num_seeds or len(before)))

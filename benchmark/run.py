@@ -104,6 +104,8 @@ def split_env_flags(env_flags: tuple[str, ...], env_ids: list[str]) -> dict[str,
         env_id, equals, words = text.partition("=")
         if not equals:
             fail(f'--env-flags: {text} is not of the form "ENV_ID=--flag value"')
+        if env_id in flags:
+            fail(f"--env-flags names {env_id} twice")
         flags[env_id] = split_words("--env-flags", words)
         if env_id not in env_ids:
             print(f"note: no runs of {env_id}: its --env-flags are not used", file=sys.stderr)
@@ -374,6 +376,8 @@ def check(args: Args) -> None:
     if args.workers < 1:
         fail(f"--workers must be at least 1, not {args.workers}; to run nothing: --dry-run")
     unused = (args.partition, args.gpus, args.cpus, args.hours) != (None, 0, 1, 24.0)
+    if args.suite and args.plot is None:
+        fail("--suite needs --plot")
     if args.launcher == "local" and unused:
         fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
     for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
@@ -389,7 +393,8 @@ def main() -> int:
     drawing = plot_command(args)
     if args.dry_run:
         for command in [*(task.command for task in tasks), drawing]:
-            print(shlex.join(command))
+            if command:
+                print(shlex.join(command))
         return 0
     if args.launcher == "slurm":
         import slurm
@@ -399,7 +404,7 @@ def main() -> int:
     if exit_code or not drawing:
         return exit_code
     print(f"$ {shlex.join(drawing)}", flush=True)
-    return subprocess.run(drawing).returncode
+    return int(subprocess.run(drawing).returncode != 0)
 
 
 if __name__ == "__main__":

@@ -310,9 +310,10 @@ class Found:
         self.runs[key] = run
 
     def leave_out(self, key: RunKey, folder: Path, why: str) -> None:
-        """A run without a score."""
+        """A run without a score. An older one is left out as well: the newest counts."""
         warn(f"{folder} is left out: {why}")
         self.left_out[key] = why
+        self.runs.pop(key, None)
 
     @property
     def lost(self) -> dict[RunKey, str]:
@@ -357,7 +358,6 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
         found.leave_out(key, folder, DAMAGED)
     elif not len(run.scores):
         found.leave_out(key, folder, NO_EPISODE)
-        found.runs.pop(key, None)  # an older one: the newest counts
     else:
         found.add(key, run)
 
@@ -387,7 +387,6 @@ def leave_out_cut_off_runs(found: Found) -> None:
             if 10 * run.total_steps < longest:
                 key = RunKey(run.script, run.env_id, run.seed)
                 found.leave_out(key, run.folder, UNFINISHED)
-                del found.runs[key]
 
 
 def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Found:

@@ -28,7 +28,7 @@ TEMPLATE = """\
 #SBATCH --signal=TERM@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output={folder}/%A_%a.log
+#SBATCH --output="{folder}/%A_%a.log"
 {more}
 export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cpus}}}
 commands=(
@@ -50,6 +50,10 @@ def array_script(tasks: "list[Task]", args: "Args", folder: Path) -> str:
         more.append(f"#SBATCH --partition={args.partition}")
     if args.gpus:
         more.append(f"#SBATCH --gpus-per-node={args.gpus}")
+    commands = []
+    for task in tasks:  # each writes the log that it has on this machine
+        log = shlex.quote(str(task.log.absolute()))
+        commands.append(f"    {shlex.quote(f'{shlex.join(task.command)} >> {log} 2>&1')}")
     return TEMPLATE.format(
         last=len(tasks) - 1,
         workers=args.workers,
@@ -57,7 +61,7 @@ def array_script(tasks: "list[Task]", args: "Args", folder: Path) -> str:
         minutes=max(1, round(args.hours * 60)),
         folder=folder,
         more="\n".join(more),
-        commands="\n".join(f"    {shlex.quote(shlex.join(task.command))}" for task in tasks),
+        commands="\n".join(commands),
     )
 
 
@@ -69,8 +73,11 @@ def sbatch(*words: str) -> str:
     return done.stdout.strip().partition(";")[0]
 
 
-def submit(tasks: "list[Task]", args: "Args", drawing: list[str]) -> int:
-    """Submit the tasks, and a job that draws them when all are done; returns the exit code."""
+def submit(tasks: "list[Task]", args: "Args", drawing: list[str], after: str = "afterok") -> int:
+    """Submit the tasks, and a job that draws them when all are done; returns the exit code.
+
+    after: SLURM's condition for drawing, afterok (no run has failed) or afterany.
+    """
     if shutil.which("sbatch") is None:
         fail("--launcher slurm: there is no sbatch on this machine")
     folder = args.runs_dir.absolute() / "logs" / "slurm"
@@ -78,10 +85,12 @@ def submit(tasks: "list[Task]", args: "Args", drawing: list[str]) -> int:
     script = folder / f"array-{time.time_ns()}.sh"
     script.write_text(array_script(tasks, args, folder))
     array = sbatch(str(script))
-    print(f"{len(tasks)} runs are jobs of array {array}; their logs: {folder}/{array}_*.log")
+    print(f"{len(tasks)} runs are jobs of array {array}; their logs: {args.runs_dir}/logs")
     if drawing:
-        words = [f"--dependency=afterok:{array}", f"--output={folder}/plot-{array}.log"]
-        plot = sbatch(*words, f"--wrap={shlex.join(drawing)}")
-        print(f"job {plot} draws them if no run fails")
+        words = [f"--dependency={after}:{array}", "--kill-on-invalid-dep=yes"]
+        words += [f"--output={folder}/plot-{array}.log", f"--wrap={shlex.join(drawing)}"]
+        print(
+            f"job {sbatch(*words)} draws them" + (" if no run fails" if after == "afterok" else "")
+        )
     print(f"to watch them: squeue --array -j {array}; to save and stop: scancel {array}")
     return 0

@@ -307,8 +307,9 @@ def compare_times(args: Args, listed: list[Program]) -> pd.DataFrame:
             rows.append(row | time_to_score(program, seed, args))
             show(pd.DataFrame(rows[-1:]))
     table = pd.DataFrame(rows)
-    print("\nmedian over the seeds")
-    show(table.groupby("program", sort=False)[["seconds", "steps"]].median().reset_index())
+    print("\nmedian over the seeds; inf: most did not reach the score")
+    numbers = table[["seconds", "steps"]].fillna(np.inf)
+    show(numbers.groupby(table["program"], sort=False).median().reset_index())
     return table
 
 

@@ -4,12 +4,10 @@
         benchmark/speed_sb3.py --script ppo.py --env-id CartPole-v1 --steps 100000
 
 Without --script it has its own hyperparameters, on Atari games (PongNoFrameskip-v4) with its own
-wrappers, a stack of four frames and its network for images. Trains on the CPU and prints the
-environment steps per second of its training loop: "SPS: 6000.0". With --runs-dir it writes the
-return of each episode as the scripts do, for TensorBoard.
+wrappers, a stack of four frames and its network for images. Trains on the CPU. With --runs-dir it
+writes the return of each episode as the scripts do, for TensorBoard.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -99,7 +97,7 @@ def make_default(env_id: str, seed: int) -> PPO:
 
 
 def main() -> None:
-    """Train and print the speed."""
+    """Train."""
     args = tyro.cli(Args, description=__doc__)
     torch.set_num_threads(args.threads)
     if args.script is None:
@@ -107,9 +105,7 @@ def main() -> None:
     else:
         model = make_counterpart(args.script, args.env_id, args.seed)
     log = None if args.runs_dir is None else EpisodeLog(args.runs_dir / "sb3")
-    start = time.monotonic()
     model.learn(args.steps, callback=log)
-    print("SPS:", model.num_timesteps / (time.monotonic() - start))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,10 @@ class Search:
         for text in args.target_scores:
             env_id, _, bounds = text.partition("=")
             low, high = map(float, bounds.split(":"))
+            if low == high or env_id in self.targets:
+                raise ValueError(
+                    f"{text}: LOW and HIGH are equal, or the environment is named twice"
+                )
             self.targets[env_id] = (low, high)
         self.script = run.script_of(shlex.split(args.command))
         self.source = self.script.read_bytes()
@@ -247,9 +251,10 @@ def check_lines(scores: pd.DataFrame) -> list[str]:
     means = scores.groupby(["flags", "seed"])["normalized"].mean()
     defaults, tuned = means["defaults"].to_numpy(), means["tuned"].to_numpy()
     value, low, high, _ = welch(tuned, defaults)
+    interval = "no interval" if math.isnan(low) else f"95 %: {low:+.3f} to {high:+.3f}"
     lines = [
-        f"Tuned flags against defaults, {len(tuned)} fresh seeds: {value:+.3f} (95 %: {low:+.3f} "
-        f"to {high:+.3f}), normalized. In the table ± is the standard deviation.",
+        f"Tuned flags against defaults, {len(tuned)} fresh seed{'s' * (len(tuned) > 1)}: "
+        f"{value:+.3f} ({interval}), normalized. In the table ± is the standard deviation.",
         "",
         "| environment | defaults | tuned |",
         "|---|---:|---:|",
@@ -310,8 +315,18 @@ def main() -> int:
         flags = suggest(optuna.create_study().ask(), args.space)
     except ValueError as error:
         fail(f"--target-scores or --space: {error}; --help has their forms")
+    run.check(
+        run.Args(
+            args.command,
+            list(search.targets),
+            num_seeds=args.num_seeds,
+            workers=args.workers,
+            plot=args.plot,
+        )
+    )
+    tasks = search.tasks(flags, search.seeds, "")  # fails if --command or --env-flags are wrong
     if args.dry_run:
-        for task in search.tasks(flags, search.seeds, ""):
+        for task in tasks:
             print(shlex.join(task.command))
         return 0
     args.study.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,7 @@ def find_script(args: Args) -> Path:
 def warn_if_edited(script: Path, folder: Path) -> None:
     """Says so if the run was trained, or last resumed, by another version of the script."""
     resumed = folder.glob(f"resumed_at_*/{script.name}")
-    in_time = sorted(resumed, key=lambda copy: copy.stat().st_mtime)
+    in_time = sorted(resumed, key=lambda copy: int(copy.parent.name.removeprefix("resumed_at_")))
     made_by = [folder / script.name, *in_time][-1]
     if made_by.exists() and made_by.read_bytes() != script.read_bytes():
         print(

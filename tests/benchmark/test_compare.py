@@ -43,10 +43,11 @@ def test_verdict(before, after, verdict, tmp_path):
         assert f"p = {stats.ttest_ind(before, after, equal_var=False).pvalue:.2g};" in line
 
 
-def test_lost_runs_make_it_undecided(tmp_path):
+@pytest.mark.parametrize("after", [[110, 112, 114], [98, 100, 102]], ids=["better", "identical"])
+def test_lost_runs_make_it_undecided(after, tmp_path):
     part = {"start": 0, "episodes": episodes(np.ones(3)), "last": (100, 9.0)}
     make_run(tmp_path / "b", "X-v0", 9, [part], finished=False)
-    line = answer(tmp_path, {"X-v0": [98, 100, 102]}, {"X-v0": [110, 112, 114]})
+    line = answer(tmp_path, {"X-v0": [98, 100, 102]}, {"X-v0": after})
     assert "undecided: runs were lost (B X-v0 seed 9: not finished)" in line
 
 

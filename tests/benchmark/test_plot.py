@@ -1,5 +1,6 @@
 """Curves and tables of benchmark/plot.py, from synthetic runs."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -64,6 +65,42 @@ def test_other_runs_are_shown_beside_after_as_many_steps(tmp_path):
     draw(tmp_path / "ours", tmp_path / "out", "--beside", f"CleanRL={tmp_path / 'theirs'}")
     table = (tmp_path / "out" / "ppo.md").read_text()
     assert "| X-v0 | 5.00 (1 seed) | 4.50 (1 seed) |" in table  # its first ten episodes
+
+
+def test_shorter_runs_beside_say_so(tmp_path):
+    make_group(tmp_path / "beside", {"X-v0": [5.0]})
+    part = {"start": 0, "episodes": episodes(np.full(600, 7.0)), "last": (6000, 360.0)}
+    make_run(tmp_path / "ours", "X-v0", 1, [part])
+    draw(tmp_path / "ours", tmp_path / "out", "--beside", f"A={tmp_path / 'beside'}")
+    table = (tmp_path / "out" / "ppo.md").read_text()
+    assert "| X-v0 | 7.00 (1 seed) | 5.00 (1 seed, 100 steps) |" in table
+
+
+def test_seeds_of_several_versions_are_told_apart(tmp_path):
+    make_group(tmp_path, {"X-v0": [1.0, 2.0, 3.0]})
+    for folder in tmp_path.glob("*__3__*"):
+        facts = json.loads((folder / "args.json").read_text())
+        facts["argv"] += ["--gamma", "0.5"]
+        (folder / "args.json").write_text(json.dumps(facts))
+    results = plot.read_results(plot.Args(tmp_path))
+    told = plot.origin(results.by_env["X-v0"])
+    assert "default flags, seeds 1, 2; " in told and "flags `--gamma 0.5`, seed 3." in told
+
+
+def test_published_scores_of_much_longer_runs_are_not_in_the_legend(tmp_path, monkeypatch):
+    labels: list[str] = []
+    add_legend = plot.add_legend
+
+    def noting(figure, handles, columns):
+        labels.extend(handle.get_label() for handle in handles)
+        add_legend(figure, handles, columns)
+
+    monkeypatch.setattr(plot, "add_legend", noting)
+    make_group(tmp_path / "ours", {"CartPole-v1": [5.0]})
+    beside = [f"{name}={make_group(tmp_path / name, {'CartPole-v1': [5.0]})}" for name in "abcdefg"]
+    results = plot.read_results(plot.Args(tmp_path / "ours", beside=tuple(beside)))
+    plot.draw(results, tmp_path / "picture.png")
+    assert labels == ["ppo.py", *"abcdefg"]  # more than there are colors
 
 
 def test_runs_are_called_by_their_own_name(tmp_path):

@@ -81,6 +81,10 @@ def test_the_newest_finished_run_counts_and_lost_ones_are_told(tmp_path, capsys)
     assert "20261120-9 is left out" in warnings and "cannot be read" in warnings
     assert sum("Left out" in remark for remark in runs.remarks_on(found)) == 3
 
+    make_run(tmp_path, "X-v0", 1, [ONE], finished=False, ended="20261120-11")
+    found = runs.find_runs(tmp_path)  # of an edited script, perhaps: older runs are of another one
+    assert not found.runs and found.lost[runs.RunKey("ppo.py", "X-v0", 1)] == runs.UNFINISHED
+
 
 def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
     for name, steps in (("CartPole-v1__ppo__1__17", 6000), ("ALE/Pong-v5__ppo__2__17", 6000)):
