@@ -881,8 +881,9 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
-        state["args"] = Args(**state["args"])
         script = state["script"]
+        if script == SCRIPT.name:
+            state["args"] = Args(**state["args"])
     except Exception as error:  # whatever Flax makes of a damaged file or somebody else's
         refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
@@ -933,9 +934,11 @@ def signals_wait() -> Iterator[None]:
         yield
         return
     signals = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in what is started meanwhile
-    yield
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # ffmpeg inherits this
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
@@ -1005,7 +1008,7 @@ def run_to_resume(args: Args) -> str | None:
     for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
         about = json.loads(file.read_text())
         folder = file.parent
-        if about["script"] != SCRIPT.name:
+        if about.get("script") != SCRIPT.name:
             continue
         if [word for word in about["argv"] if word not in auto] != command:
             continue
@@ -1035,8 +1038,8 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
     # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
-    power = re.compile(r"(?<![^=])\d+e\d+$")
-    words = [power.sub(lambda found: str(int(float(found[0]))), word) for word in sys.argv[1:]]
+    power = re.compile(r"(^|=)(\d+e\d+)$")
+    words = [power.sub(lambda m: f"{m[1]}{int(float(m[2]))}", word) for word in sys.argv[1:]]
     args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import slurm
 from edits import own_ablations
 from effects import Effect, read_effects, write_effects
 from helpers.benchmark_runs import BENCHMARK, FAKE_TRAINING, FakeScript, run_program
@@ -48,6 +49,16 @@ def fake(tmp_path: Path) -> Fake:
 
 
 # ------ what is run ------
+def test_slurm_draws_also_if_runs_have_failed(fake, monkeypatch):
+    """Runs that diverge without a detail fail, and are a result."""
+    submitted: list[str] = []
+    monkeypatch.setattr(slurm.shutil, "which", lambda _: "sbatch")
+    monkeypatch.setattr(slurm, "sbatch", lambda *words: submitted.extend(words) or "7")
+    done = fake.run_ablation("--env-ids", "A-v0", "--launcher", "slurm")
+    assert done.returncode == 0, done.stderr
+    assert "--dependency=afterany:7" in submitted and "job 7 draws them\n" in done.stdout
+
+
 def test_one_detail_is_undone_at_a_time(fake):
     done = fake.run_ablation("--env-ids", "A-v0", "B-v0", "--num-seeds", "2", "--dry-run")
     assert done.returncode == 0, done.stderr

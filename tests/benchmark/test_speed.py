@@ -35,6 +35,17 @@ def test_start_and_first_iterations_count_for_nobody(tmp_path):
     assert found == pytest.approx(2000, rel=0.2) and memory > 1
 
 
+def test_a_score_that_is_not_reached_counts_as_infinitely_late(monkeypatch, capsys):
+    nan = float("nan")
+    seconds = {1: 100.0, 2: nan, 3: nan}
+    monkeypatch.setattr(
+        speed, "time_to_score", lambda _, seed, __: {"seconds": seconds[seed], "steps": nan}
+    )
+    args = speed.Args(until=475, rounds=3)
+    speed.compare_times(args, [speed.Program("mostly not", [])])
+    assert capsys.readouterr().out.split()[-3:] == ["not", "inf", "inf"]
+
+
 def test_a_program_that_fails_ends_it_with_what_it_printed(tmp_path, capfd):
     program = speed.Program("x", [sys.executable, "-c", "raise SystemExit('no such game')"])
     with pytest.raises(SystemExit) as stop:

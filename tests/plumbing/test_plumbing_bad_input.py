@@ -32,7 +32,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bad = {
         "trap": {"agent": BoobyTrap(folder / "sprung")},
         "foreign": {"model_state_dict": state["agent"]},
-        "other": state | {"script": "ppo_other.py"},
+        "other": {"script": "ppo_other.py", "args": {"a_flag_of_theirs": 1}},
         "newer": state | {"args": state["args"] | {"a_flag_of_tomorrow": 1}},
     }
     for name, saved in bad.items():

@@ -360,6 +360,9 @@ def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
     make_run("CartPole-v1__ppo__3__2004", "checkpoint.pt", argv=[*words, "--gamma", "0.9"])
     make_run("CartPole-v1__ppo__3__2005", "checkpoint.pt", script="ppo_atari.py")
     make_run("CartPole-v1__ppo__3__2006")  # killed before its first checkpoint
+    other = tmp_path / "runs/another_program/args.json"
+    other.parent.mkdir()
+    other.write_text('{"lr": 1}')
     assert script.run_to_resume(args) is None
     make_run("CartPole-v1__ppo__3__2001", "checkpoint.pt")
     again = ["--resume", "auto", *words]  # it began like this
