@@ -450,7 +450,7 @@ def check_envs(args: Args) -> None:
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.MultiDiscrete)
     _, infos = envs.reset(seed=args.seed)
     if np.shape(infos.get("action_mask")) != (1, envs.single_action_space.nvec.sum()):
-        refuse(f"{args.env_id} does not say which actions are valid: see ppo_multidiscrete.py")
+        refuse(f"{args.env_id} has no mask with a value for each choice: see ppo_multidiscrete.py")
     envs.close()
 
 

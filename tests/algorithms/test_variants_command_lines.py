@@ -86,12 +86,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "ppo_multidiscrete_mask.py",
         {"env_id": "levers:LeversNone-v0"},
-        "does not say which actions are valid",
+        "has no mask with a value for each choice",
     ),
     (
         "ppo_multidiscrete_mask.py",
         {"env_id": "levers:LeversShort-v0"},
-        "does not say which actions are valid",
+        "has no mask with a value for each choice",
     ),
     ("ppo_atari.py", {"env_id": "CartPole-v1"}, r"CartPole-v1 is not an Atari game, see ppo\.py"),
     ("ppo_atari.py", {"env_id": "BreakotNoFrameskip-v4"}, "Breakout"),
