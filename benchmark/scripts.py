@@ -1,7 +1,6 @@
 """The table of the scripts, from which everything else is made: a new one is named here alone.
 
-Which units a script does not share with its parent is recorded in tools/own_units.json, which
-`python tools/sync.py accept` writes.
+Which units a script does not share with its parent, the headings of docs/notes/<script>.md say.
 """
 
 from dataclasses import dataclass
@@ -115,7 +114,7 @@ SCRIPTS: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (125, 158),
+        (125, 155),
         about="Procgen: games with procedurally generated levels",
         column="Procgen",
         extras=("procgen",),
@@ -143,7 +142,7 @@ SCRIPTS: dict[str, Script] = {
     # compute_gae, which is NumPy's in the parent, takes -18/+20; update_ppo's loops take +14.
     "ppo_atari_envpool_xla_jax_scan.py": Script(
         "ppo_atari_envpool_xla_jax.py",
-        (41, 51),
+        (41, 50),
         about="the same with `jax.lax.scan`",
         column="JAX",
         extras=("envpool", "jax"),

@@ -78,8 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def restored_signal_handlers() -> Iterator[None]:
-    """A script's train() installs handlers of its own; Ctrl-C must stop pytest again afterwards."""
-    saved = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Scripts and the runner install handlers; Ctrl-C must stop pytest again afterwards."""
+    numbers = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    saved = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in saved.items():
         signal.signal(number, handler)

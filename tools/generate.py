@@ -4,9 +4,8 @@
     python tools/generate.py --check    write nothing; exit code 1 if anything is stale
 
 Both refuse, with exit code 1 and a line per problem, while the scripts are out of sync: a unit that
-changed has to be copied or accepted first (tools/sync.py), so that no drift is generated away. Both
-name units whose notes are missing (tools/notes.py). Pages are made when the site is built
-(tools/pages.py).
+changed has to be copied, or to get a note, first (tools/sync.py), so that no drift is generated
+away. Pages are made when the site is built (tools/pages.py).
 """
 
 import argparse
@@ -14,7 +13,6 @@ import sys
 from pathlib import Path
 
 import insertions
-import notes
 from sync import Collection
 
 
@@ -55,7 +53,6 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     try:
         problems = collection.check()
         if not problems:
-            problems = notes.check(collection)
             stale = stale_files(collection)
     except (OSError, SyntaxError, ValueError) as error:
         problems = [str(error)]

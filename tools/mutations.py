@@ -4,7 +4,6 @@ They stand in tests/mutations/, whose README.md has the keys of the tables; benc
 what is in them besides, the ablations.
 """
 
-import re
 import sys
 from dataclasses import dataclass
 
@@ -29,21 +28,11 @@ class Mutation(Undoing):
         """File name of the script whose table it stands in."""
         return f"{self.table.stem}.py"
 
-    def test_names(self) -> list[str]:
-        """The tests of which one must fail, as pytest names them; ValueError if there are none.
-
-        In `this and A or that` words behind an `and` select cases of a test.
-        """
+    @property
+    def command(self) -> str:
+        """Runs the tests of which one must fail."""
         file, _, selection = self.tests.partition(" ")
-        wanted = [words.split(" and ")[0] for words in selection.split(" or ")]
-        text = (ROOT / path_of(file)).read_text(encoding="utf-8")
-        names = re.findall(r"^def (test_\w+)", text, re.MULTILINE)
-        names = [name for name in names if any(word in name for word in wanted)]
-        if not names:
-            raise ValueError(
-                f"{self.table.name}: no test in {path_of(file)} has {selection} in its name"
-            )
-        return [f"{path_of(file)}::{name}" for name in names]
+        return f'pytest {path_of(file)} -k "{selection}"'
 
 
 def path_of(file: str) -> str:
@@ -75,10 +64,9 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
     """By tag: what tests the detail in the first script that has a mutation of it."""
     found: dict[str, list[str]] = {}
     for script in collection.scripts():
-        tests: dict[str, list[str]] = {}
+        commands: dict[str, list[str]] = {}
         for mutation in read_mutations(script):
-            tests.setdefault(mutation.tag, []).extend(mutation.test_names())
-        for tag, names in tests.items():
-            listed = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
-            found.setdefault(tag, [f"Tested by {listed}."])
+            commands.setdefault(mutation.tag, []).append(f"`{mutation.command}`")
+        for tag, listed in commands.items():
+            found.setdefault(tag, [f"Tested by {', '.join(dict.fromkeys(listed))}."])
     return found

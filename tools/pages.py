@@ -8,7 +8,6 @@ from typing import Any
 
 import annotated
 import insertions
-import notes
 from details import source_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -20,9 +19,9 @@ from sync import Collection
 def made_pages(collection: Collection) -> dict[str, str]:
     """Name in docs/ and text of each page that has no file.
 
-    Raises ValueError if notes or explanations do not fit the scripts.
+    Raises ValueError if scripts, notes and explanations do not fit each other.
     """
-    if problems := notes.check(collection):
+    if problems := collection.check():
         raise ValueError("\n".join(problems))
     sources = {f"source/{script[:-3]}.md": source_page(script) for script in collection.scripts()}
     return sources | annotated.pages(collection)

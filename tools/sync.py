@@ -1,14 +1,11 @@
 """Cut the scripts into named units and keep the units they share in sync.
 
     python tools/sync.py list ppo                       the units of a script
-    python tools/sync.py diff ppo ppo_atari             two scripts: lines, units, count of lines
     python tools/sync.py copy compute_gae               ppo.py's unit into all files that share it
     python tools/sync.py copy EnvPool.step --from ppo_atari_envpool
-    python tools/sync.py accept ppo_atari make_envs     the unit is the script's own from now on
-    python tools/sync.py accept ppo_new                 the same of all units of a new script
 
-What is out of sync `python tools/generate.py --check` tells. Which units are a script's own stands
-in tools/own_units.json, which only `accept` changes.
+What is out of sync `python tools/generate.py --check` tells. A unit is a script's own, and not its
+parent's, if a note explains it: a heading of docs/notes/<script>.md names it.
 
 A unit is the PEP 723 header, the docstring, the imports, a top-level function, a class up to its
 first method, a method, a banner section of `train`, another top-level statement, or the plumbing:
@@ -20,12 +17,11 @@ a source raises SyntaxError if it is not Python.
 import argparse
 import ast
 import io
-import json
 import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache
@@ -38,14 +34,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PLUMBING = re.compile(r"# =+ plumbing\b")
 BANNER = re.compile(r"\s+# -{3,} (\w+)\b.* -{3,}$")
 FREE = ("header", "docstring")  # every script has its own: other tests look at them
-# How a unit can depart from the parent's, as a sentence says it; `shared` if it does not.
+# How a unit can depart from the parent's, as a sentence says it.
 STATES = {
     "differs": "differs from the parent's",
     "added": "is not in the parent",
     "removed": "of the parent is missing",
-    "shared": "is no longer the script's own",
 }
-RECORD = "tools/own_units.json"
+NOTE = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -255,9 +250,14 @@ def check_pair(parent_source: str, child_source: str, budget: tuple[int, int] | 
     return problems
 
 
+def notes_file(child: str) -> str:
+    """Where the notes on a script's own units are."""
+    return f"docs/notes/{Path(child).stem}.md"
+
+
 @dataclass(frozen=True)
 class Collection:
-    """The scripts of a checkout, the table that describes them and the record of their units."""
+    """The scripts of a checkout, the table that describes them and the notes on their units."""
 
     root: Path = ROOT
     family: Mapping[str, Script] = field(default_factory=lambda: SCRIPTS)
@@ -279,6 +279,13 @@ class Collection:
         """Scripts that exist, in the order of the table: parents before children."""
         return [name for name in self.family if self.path(name).exists()]
 
+    def parent(self, child: str) -> str:
+        """The script that `child` was derived from; ValueError if there is none."""
+        row = self.family.get(child)
+        if row is None or row.parent is None:
+            raise ValueError(f"{child}: no script with a parent")
+        return row.parent
+
     def children(self, parent: str) -> list[str]:
         """Scripts that were derived from `parent` directly."""
         return [name for name in self.scripts() if self.family[name].parent == parent]
@@ -287,10 +294,26 @@ class Collection:
         """Each parent with each of its children."""
         return [(parent, child) for parent in self.scripts() for child in self.children(parent)]
 
-    def record(self) -> dict[str, dict[str, str]]:
-        """The units that are recorded as each script's own, with their states."""
-        path = self.root / RECORD
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    def notes(self, child: str) -> dict[str, str]:
+        """The notes on a script's own units, by heading; an empty one is none."""
+        path = self.root / notes_file(child)
+        pieces = NOTE.split(path.read_text(encoding="utf-8"))[1:] if path.exists() else []
+        notes = zip(pieces[::2], pieces[1::2], strict=True)
+        return {heading: text.strip() for heading, text in notes if text.strip()}
+
+    def own_units(self, child: str) -> dict[str, str]:
+        """The units that a script does not share with its parent, with the headings that say so.
+
+        A heading names a unit, or several with " + " between them. If it names a class that is new
+        or gone, it stands for the methods as well.
+        """
+        own = {unit: heading for heading in self.notes(child) for unit in heading.split(" + ")}
+        units = {script: by_name(self.source(script)) for script in (self.parent(child), child)}
+        for unit in [name for names in units.values() for name in names]:
+            owner = unit.partition(".")[0]
+            if owner in own and not all(owner in names for names in units.values()):
+                own.setdefault(unit, own[owner])
+        return own
 
     def golden_diffs(self) -> dict[Path, str]:
         """Path and text that each file of docs/diffs must have."""
@@ -302,13 +325,15 @@ class Collection:
         return diffs
 
     def check(self) -> list[str]:
-        """All that is out of sync, a sentence per problem; first the tables, then the scripts.
+        """All that is out of sync, a sentence per problem.
 
         Order and size of a diff are looked at when no unit of the script has drifted.
         """
-        problems = self.check_tables()
-        if problems:
-            return problems
+        known = {*self.family, *self.programs}
+        unknown = [name for name in self.files() if name not in known]
+        if unknown:
+            return [f"ppo/{name} has no row in benchmark/scripts.py" for name in unknown]
+        problems = []
         for parent, child in self.pairs():
             sources = self.source(parent), self.source(child)
             found = self.check_units(parent, child)
@@ -316,39 +341,19 @@ class Collection:
             problems += [f"ppo/{child}: {problem}" for problem in found]
         return problems
 
-    def check_tables(self) -> list[str]:
-        """Every file of ppo/ is a declared program, or has a row and a record."""
-        known = {*self.family, *self.programs}
-        unknown = [name for name in self.files() if name not in known]
-        problems = [f"ppo/{name} has no row in benchmark/scripts.py" for name in unknown]
-        for name in self.scripts():
-            parent = self.family[name].parent
-            if parent is not None and name not in self.record():
-                new = Path(name).stem
-                diff = f"python tools/sync.py diff {Path(parent).stem} {new}"
-                accept = f"python tools/sync.py accept {new}"
-                problems.append(f"ppo/{name} has no record in {RECORD}: {diff} and then {accept}")
-        return problems
-
     def check_units(self, parent: str, child: str) -> list[str]:
-        """A problem for each unit whose state is not the recorded one, with what to do."""
+        """Units that differ and have no note, notes on units that do not: a sentence for each."""
         found = compare(self.source(parent), self.source(child))
-        recorded = self.record()[child]
+        own = self.own_units(child)
         problems = []
-        for unit in sorted(found.keys() | recorded.keys()):
-            now, was = found.get(unit, "shared"), recorded.get(unit, "shared")
-            if now == was:
-                continue
-            name = shlex.quote(unit)
-            copy = f"python tools/sync.py copy {name} --from {Path(parent).stem}"
-            accept = f"python tools/sync.py accept {Path(child).stem} {name}"
-            if was != "shared":
-                advice = f" (recorded as `{was}`): {accept}"
-            elif now == "added":
-                advice = f": delete it or {accept}"
-            else:
-                advice = f": {copy} or {accept}"
-            problems.append(f"`{unit}` {STATES[now]}{advice}")
+        for unit, state in found.items():
+            if unit not in own:
+                copy = f"python tools/sync.py copy {shlex.quote(unit)} --from {Path(parent).stem}"
+                repair = "delete it" if state == "added" else copy
+                note = f"write a note `## {unit}` in {notes_file(child)}"
+                problems.append(f"`{unit}` {STATES[state]}: {repair} or {note}")
+        for unit in own.keys() - found.keys():
+            problems.append(f"{notes_file(child)}: `{unit}` does not differ from the parent's")
         return problems
 
     def unit_to_copy(self, unit: str, source: str) -> Unit:
@@ -363,19 +368,19 @@ class Collection:
     def copy(self, unit: str, source: str) -> list[str]:
         """Copy a unit of `source` into the descendants that share it; returns what happened.
 
-        The walk stops where the unit is recorded as a script's own, and at scripts without a
-        record. Raises ValueError, and changes nothing, if the source has no such unit, if every
-        script has its own, or if it fits into a script nowhere.
+        The walk stops where the unit is a script's own, and at scripts without notes. Raises
+        ValueError, and changes nothing, if the source has no such unit, if every script has its
+        own, or if it fits into a script nowhere.
         """
         self.unit_to_copy(unit, source)
         units = by_name(self.source(source))
-        record, texts, own = self.record(), {}, []
+        texts, own = {}, []
         queue = self.children(source)
         while queue:
             child = queue.pop(0)
-            if child not in record:
-                own.append(f"ppo/{child}: not touched, it has no record in {RECORD}")
-            elif unit in record[child]:
+            if not self.notes(child):  # a new script
+                own.append(f"ppo/{child}: not touched, {notes_file(child)} is missing")
+            elif unit in self.own_units(child):
                 own.append(f"ppo/{child}: not touched, `{unit}` is its own")
             else:
                 texts[child] = replace_unit(self.source(child), unit, list(units.values()))
@@ -386,31 +391,6 @@ class Collection:
                 self.path(child).write_bytes(text.encode())
                 report.append(f"ppo/{child}: `{unit}` copied")
         return report + own
-
-    def accept(self, script: str, units: Sequence[str]) -> list[str]:
-        """Record units of a script as they are now; returns what is recorded, a line per unit.
-
-        units: if empty, all of a script that has no record yet. Raises ValueError, and records
-        nothing, if it has one, if a unit neither is nor was the script's own, or if the table names
-        no parent.
-        """
-        row, record = self.family.get(script), self.record()
-        if row is None or row.parent is None:
-            raise ValueError(f"benchmark/scripts.py names no parent of {script}")
-        if script in record and not units:
-            raise ValueError(f"{script} has a record: name the units to accept")
-        found = compare(self.source(row.parent), self.source(script))
-        own = record.get(script, {})
-        report = []
-        for unit in units or found:
-            if unit not in found and unit not in own:
-                raise ValueError(f"`{unit}` is no unit of {script}'s own")
-            own[unit] = found.get(unit, "shared")
-            report.append(f"ppo/{script}: recorded, `{unit}` {STATES[own[unit]]}")
-        record[script] = {unit: state for unit, state in own.items() if state != "shared"}
-        text = json.dumps(record, indent=4, sort_keys=True)
-        (self.root / RECORD).write_text(text + "\n")
-        return report
 
 
 def replace_unit(source: str, name: str, parent: list[Unit]) -> str:
@@ -442,15 +422,6 @@ def script_name(text: str) -> str:
     return f"{Path(text).stem}.py"
 
 
-def show_diff(parent: str, child: str, collection: Collection) -> str:
-    """The diff of two scripts, the units that they do not share, and how many lines differ."""
-    sources = collection.source(parent), collection.source(child)
-    units = [f"`{unit}` {STATES[state]}\n" for unit, state in compare(*sources).items()]
-    removed, added = diff_size(*sources)
-    size = f"-{removed}/+{added} lines\n"
-    return "".join([golden_diff(parent, child, *sources), "\n", *units, size])
-
-
 def main(argv: list[str] | None = None, collection: Collection | None = None) -> int:
     """Command line; returns the exit code: 0 fine, 2 bad input."""
     parser = argparse.ArgumentParser(
@@ -459,15 +430,9 @@ def main(argv: list[str] | None = None, collection: Collection | None = None) ->
     commands = parser.add_subparsers(dest="command", required=True)
     sub = commands.add_parser("list", help="units of a script")
     sub.add_argument("script", type=script_name)
-    sub = commands.add_parser("diff", help="two scripts: lines, units, count of lines")
-    sub.add_argument("parent", type=script_name)
-    sub.add_argument("child", type=script_name)
     sub = commands.add_parser("copy", help="units into all scripts that share them")
     sub.add_argument("units", nargs="+", metavar="unit")
     sub.add_argument("--from", dest="source", type=script_name, default="ppo.py")
-    sub = commands.add_parser("accept", help="units are the script's own from now on")
-    sub.add_argument("script", type=script_name)
-    sub.add_argument("units", nargs="*", metavar="unit", help="all, if the script is new")
     args = parser.parse_args(argv)
     try:
         print(run(args, collection or Collection()), end="")
@@ -482,17 +447,11 @@ def run(args: argparse.Namespace, collection: Collection) -> str:
 
     Raises OSError, SyntaxError or ValueError for bad input.
     """
-    match args.command:
-        case "list":
-            return "".join(f"{unit.name}\n" for unit in cut(collection.source(args.script)))
-        case "diff":
-            return show_diff(args.parent, args.child, collection)
-        case "copy":
-            for unit in args.units:  # before anything is written
-                collection.unit_to_copy(unit, args.source)
-            report = [line for unit in args.units for line in collection.copy(unit, args.source)]
-        case _:  # accept
-            report = collection.accept(args.script, args.units)
+    if args.command == "list":
+        return "".join(f"{unit.name}\n" for unit in cut(collection.source(args.script)))
+    for unit in args.units:  # before anything is written
+        collection.unit_to_copy(unit, args.source)
+    report = [line for unit in args.units for line in collection.copy(unit, args.source)]
     return "\n".join([*report, "then: python tools/generate.py\n"])
 
 

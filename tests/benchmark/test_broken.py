@@ -32,7 +32,9 @@ def test_the_healthy_ranges_are_those_of_the_curves():
     healthy = ["cartpole", "acrobot", "halfcheetah"]
     assert set(curves["run"]) == {*healthy, *FAULTS}
     table = (RESULTS / "broken_healthy.md").read_text()
-    for metric, cells in re.findall(r"^\| `(losses/\w+)` \| (.*) \|$", table, re.MULTILINE):
+    rows = re.findall(r"^\| `(losses/\w+)` \| (.*) \|$", table, re.MULTILINE)
+    assert len(rows) == 8
+    for metric, cells in rows:
         for run, cell in zip(healthy, cells.split(" | "), strict=True):
             points = curves[(curves["run"] == run) & (curves["step"] > 5000)][metric]
             low, high = points.quantile([0.05, 0.95])

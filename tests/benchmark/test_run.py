@@ -138,16 +138,13 @@ def test_a_kill_reaches_what_has_left_the_group():
 @pytest.mark.parametrize("ignored", [True, False], ids=["nohup", "terminal"])
 def test_the_loss_of_the_terminal_stops_unless_it_is_ignored(ignored):
     signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    try:
-        signals = Signals()
-        signal.raise_signal(signal.SIGHUP)
-        assert signals.demand() == (None if ignored else "save")
-        assert signals.demand() is None
-        signals.receive(signal.SIGINT, None)
-        signals.receive(signal.SIGHUP, None)
-        assert len(signals.received) == (1 if ignored else 2), "a terminal that goes is no second"
-    finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signals = Signals()
+    signal.raise_signal(signal.SIGHUP)
+    assert signals.demand() == (None if ignored else "save")
+    assert signals.demand() is None
+    signals.receive(signal.SIGINT, None)
+    signals.receive(signal.SIGHUP, None)
+    assert len(signals.received) == (1 if ignored else 2), "a terminal that goes is no second"
 
 
 def test_finished_runs_are_drawn(fake, tmp_path):

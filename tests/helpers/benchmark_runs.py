@@ -3,7 +3,6 @@
 import contextlib
 import io
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +14,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmark"
 FAKE_TRAINING = Path(__file__).with_name("fake_training.py")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # that the runner listens to
 
 
 def run_program(name: str, *args: str) -> subprocess.CompletedProcess[str]:
     """benchmark/<name> with these arguments, run by this process, which saves starting another."""
     stdout, stderr = io.StringIO(), io.StringIO()
-    handlers = [signal.getsignal(number) for number in SIGNALS]
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(stdout),
@@ -32,9 +29,6 @@ def run_program(name: str, *args: str) -> subprocess.CompletedProcess[str]:
             code = load_program(name).main()
         except SystemExit as stop:
             code = stop.code
-        finally:
-            for number, handler in zip(SIGNALS, handlers, strict=True):
-                signal.signal(number, handler)
     return subprocess.CompletedProcess([name, *args], code, stdout.getvalue(), stderr.getvalue())
 
 

@@ -41,8 +41,7 @@ CLEANRL = {
 ATARI = {"env_id": "BreakoutNoFrameskip-v4", "total_timesteps": 10_000_000}
 ATARI |= {"num_envs": 8, "clip_coef": 0.1}
 ENVPOOL = ATARI | {"env_id": "Breakout-v5"}
-# What CleanRL's variants set otherwise. It has no multidiscrete scripts: nothing is compared there
-# but the names.
+# What CleanRL's variants set otherwise. Where it has none, nothing is compared but the names.
 VARIANTS: dict[str, dict[str, object]] = {
     "ppo.py": {},
     "ppo_continuous_action.py": {
@@ -82,18 +81,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "ppo_atari_envpool_xla_jax.py": ENVPOOL,
     "ppo_atari_envpool_xla_jax_scan.py": ENVPOOL,
     "ppo_gymnax.py": {"torch_deterministic": False},  # it would make environments slow on a GPU
-    # It has none with MJX: all but task, steps and robots is as in ppo_continuous_action.py.
-    "ppo_continuous_action_mjx.py": {
-        "torch_deterministic": False,  # as in ppo_gymnax.py
-        "env_id": "CheetahRun",
-        "total_timesteps": 10_000_000,
-        "learning_rate": 3e-4,
-        "num_envs": 64,
-        "num_steps": 32,
-        "num_minibatches": 32,
-        "update_epochs": 10,
-        "ent_coef": 0.0,
-    },
+    "ppo_continuous_action_mjx.py": dict.fromkeys(CLEANRL, NOT_GIVEN),
 }
 
 

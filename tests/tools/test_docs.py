@@ -4,17 +4,16 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import insertions
 import numpy as np
 import pytest
-from sync import ROOT, Collection, by_name
+from helpers.in_process import load_script
+from sync import ROOT, Collection
 
 COLLECTION = Collection()
 README = (ROOT / "README.md").read_text()
@@ -114,14 +113,6 @@ def test_the_readmes_test_command_is_what_ci_runs():
     assert commands[0] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-def test_navigation_and_readme_name_all_scripts():
-    navigation = (ROOT / "mkdocs.yml").read_text()
-    for script in COLLECTION.scripts():
-        page = f"{Path(script).stem}.md"
-        assert f"\n      - {script}: {page}\n" in navigation
-        assert f"\n| [`{script}`](docs/{page}) |" in README
-
-
 @pytest.mark.parametrize("script", COLLECTION.scripts())
 def test_every_metric_is_explained(script: str):
     metrics = set(re.findall(r'"((?:charts|losses|eval)/\w+)"', COLLECTION.source(script)))
@@ -149,15 +140,6 @@ def test_what_cannot_be_inserted_is_named(name: str):
         insertions.insert(COLLECTION, f"Kept.\n\n<!-- insert {name} -->\n")
 
 
-def load_compute_gae() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """The function of ppo.py alone: importing the script would take seconds."""
-    unit = by_name(COLLECTION.source("ppo.py"))["compute_gae"]
-    namespace: dict[str, Any] = {"np": np}
-    # The annotations stay texts: their names are not needed then.
-    exec(f"from __future__ import annotations\n{unit.code}", namespace)
-    return namespace["compute_gae"]
-
-
 def test_the_example_of_episode_ends_is_right():
     text = (ROOT / "docs" / "episode-ends.md").read_text()
     rows = re.findall(r"^\| \d \|[^|]*\|((?:[^|\n]+\|){7})$", text, re.MULTILINE)
@@ -168,7 +150,7 @@ def test_the_example_of_episode_ends_is_right():
     terminated, truncated = terminated.astype(bool), truncated.astype(bool)
     assert np.array_equal(next_values[:-1][~truncated[:-1]], values[1:][~truncated[:-1]])
 
-    compute_gae = load_compute_gae()
+    compute_gae = load_script("ppo.py").compute_gae
     for gae_lambda, expected in ((0.5, advantages), (0.0, deltas)):
         args = SimpleNamespace(gamma=0.9, gae_lambda=gae_lambda)
         found, _ = compute_gae(rewards, values, next_values, terminated, truncated, args)

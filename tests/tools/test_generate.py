@@ -27,14 +27,13 @@ BLOCK = "<!-- begin flags ppo.py -->\n<!-- end -->\n"
 def collection(tmp_path: Path) -> Collection:
     """Two scripts, notes of their diff, and README.md with a block; everything is generated."""
     rows = {"ppo.py": Script(None, None), "ppo_a.py": Script("ppo.py", (1, 1))}
-    for folder in ("ppo", "tools", "docs/notes"):
+    for folder in ("ppo", "docs/notes"):
         (tmp_path / folder).mkdir(parents=True)
     result = Collection(tmp_path, rows, ())
     result.path("ppo.py").write_text(SCRIPT)
     result.path("ppo_a.py").write_text(CHILD)
     (tmp_path / "README.md").write_text(BLOCK)
     (tmp_path / "docs" / "notes" / "ppo_a.md").write_text(NOTES)
-    result.accept("ppo_a.py", [])
     assert main([], result) == 0
     return result
 
@@ -71,15 +70,6 @@ def test_drift_is_refused(collection: Collection, capsys: pytest.CaptureFixture[
     assert main([], collection) == 1
     assert "ppo/ppo_a.py: `compute_gae` differs" in capsys.readouterr().out
     assert diff.read_text() == old
-
-
-def test_a_unit_without_a_note_is_told(collection: Collection, capsys: pytest.CaptureFixture[str]):
-    (collection.root / "docs" / "notes" / "ppo_a.md").unlink()
-    (collection.root / "README.md").write_text(BLOCK)
-    capsys.readouterr()
-    assert main([], collection) == 1
-    told = ["docs/notes/ppo_a.md: no note `## Args`, for `Args`", "README.md written"]
-    assert capsys.readouterr().out.splitlines() == told
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
-"""Every unit in which a script differs from its parent has a note, and the page shows both."""
+"""A script's page shows the units in which it differs from its parent, each with its note."""
 
-import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from notes import changes, check, headings, section
-from scripts import SCRIPTS as FAMILY
+from notes import section
 from scripts import Script
-from sync import Collection, body
+from sync import Collection
 
 PARENT = '''\
 """Parent."""
@@ -57,7 +54,7 @@ Why lr, see [core-3] and [a page](page.md).
 ## old
 Why not.
 
-## Wrapper
+## Wrapper + STEPS
 Why a wrapper.
 """
 
@@ -72,40 +69,8 @@ def collection(tmp_path: Path) -> Collection:
     result.path("ppo.py").write_text(PARENT)
     result.path("ppo_a.py").write_text(CHILD)
     (tmp_path / "docs/notes/ppo_a.md").write_text(NOTES)
+    assert result.check() == []
     return result
-
-
-def test_the_notes_of_this_repository_fit():
-    assert check(Collection()) == []
-
-
-def test_methods_and_statements_share_the_note_above_them(collection: Collection):
-    assert check(collection) == []
-    found = changes(PARENT, CHILD, dict.fromkeys(["imports", "Args", "old", "Wrapper"], ""))
-    wrapper = ["Wrapper", "Wrapper.reset", "Wrapper.step", "STEPS"]
-    assert found == {"imports": ["imports"], "Args": ["Args"], "Wrapper": wrapper, "old": ["old"]}
-    assert headings(CHILD, {"Wrapper": "", "Wrapper.step": ""})["STEPS"] == "Wrapper.step"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        ("## old\nWhy not.", "", "no note `## old`, for `old`"),
-        ("Why not.", "", "no note `## old`, for `old`"),
-        ("## Wrapper\n", "## Wrapper.reset\n", "no note `## Wrapper`, for `Wrapper`"),
-        ("## Wrapper\n", "## Wrapper.reset\n", "no note `## Wrapper.step`, for `Wrapper.step`"),
-        ("## old", "## loss\nWhy.\n\n## old", "`## loss` is no unit that differs from ppo.py's"),
-    ],
-)
-def test_what_does_not_fit_is_told(old: str, new: str, problem: str, collection: Collection):
-    assert old in NOTES
-    (collection.root / "docs/notes/ppo_a.md").write_text(NOTES.replace(old, new))
-    assert any(line.startswith(f"docs/notes/ppo_a.md: {problem}") for line in check(collection))
-
-
-def test_notes_of_no_script_are_told(collection: Collection):
-    (collection.root / "docs/notes/ppo_gone.md").write_text(NOTES)
-    assert check(collection) == ["docs/notes/ppo_gone.md: there is no such script"]
 
 
 def test_the_page_shows_notes_and_lines(collection: Collection):
@@ -118,20 +83,3 @@ def test_the_page_shows_notes_and_lines(collection: Collection):
     collection.family["ppo_a.py"] = Script("ppo.py", None)
     text = section(collection, "ppo_a.py")
     assert "Why not." in text and "```" not in text
-
-
-def lines_of(source: str) -> list[str]:
-    return "".join(body(source)[1]).splitlines()
-
-
-@pytest.mark.parametrize("child", [name for name, row in FAMILY.items() if row.budget])
-def test_no_changed_line_is_left_out(child: str):
-    """The lines that come, less those that go, are what the child has more."""
-    collection = Collection()
-    fences = re.findall(r"^```diff\n(.*?)^```$", section(collection, child), re.M | re.S)
-    balance = Counter[str]()
-    for line in "".join(fences).splitlines():
-        balance[line[1:]] += {"+": 1, "-": -1}.get(line[0], 0) if line else 0
-    balance.update(lines_of(collection.source(FAMILY[child].parent)))
-    balance.subtract(lines_of(collection.source(child)))
-    assert fences and {line for line, count in balance.items() if count and line.strip()} == set()

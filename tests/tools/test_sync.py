@@ -1,4 +1,4 @@
-"""The scripts stay in sync: what is not recorded as a script's own is byte-identical.
+"""The scripts stay in sync: what no note calls a script's own is byte-identical.
 
 First the real scripts, then each kind of failure on small synthetic ones.
 """
@@ -22,25 +22,9 @@ ANATOMY += ["train: update", "train: log", "check_envs", "plumbing"]
 
 
 # ------ the scripts of this repository ------
-def test_scripts_are_in_sync():
-    assert COLLECTION.check() == []
-
-
-@pytest.mark.parametrize("name", COLLECTION.scripts())
-def test_anatomy(name: str):
-    """Functions, banners and the plumbing line are there, in order."""
-    units = by_name(COLLECTION.source(name))
-    left_out = set()
-    if "rollout" in units:  # a function, which returns what it has stored
-        left_out = {"train: storage"}
-    if "torch" in FAMILY[name].without:  # Flax's layers take an initializer
-        left_out |= {"layer_init"}
-    if "train_step" in units:  # which is compiled as a whole: `train` has only what is left
-        parts = re.findall(r"^    # -{6} (\w+): ", units["train_step"].text, re.MULTILINE)
-        assert parts == ["rollout", "advantages", "update"]
-        left_out |= {"train: loop", "train: rollout", "train: advantages", "train: update"}
-    anatomy = [unit for unit in ANATOMY if unit not in left_out]
-    assert [unit for unit in units if unit in ANATOMY] == anatomy
+def test_anatomy_of_ppo():
+    """Functions, banners and the plumbing line are there, in order; the others inherit that."""
+    assert [unit for unit in by_name(COLLECTION.source("ppo.py")) if unit in ANATOMY] == ANATOMY
 
 
 @pytest.mark.parametrize("name", [name for name, row in FAMILY.items() if row.limits])
@@ -53,52 +37,19 @@ def test_line_limits(name: str):
     assert loop.end_lineno - loop.lineno <= most_in_loop
 
 
-def plumbing(name: str) -> str:
-    """All of a script from its plumbing line on."""
-    return by_name(COLLECTION.source(name))["plumbing"].text
-
-
-def test_scripts_of_a_framework_have_one_plumbing():
-    blocks: dict[str, dict[str, list[str]]] = {"torch": {}, "jax": {}}
-    for name in COLLECTION.scripts():
-        framework = "jax" if "import jax" in COLLECTION.source(name) else "torch"
-        blocks[framework].setdefault(plumbing(name), []).append(name)
-    assert [len(found) for found in blocks.values()] == [1, 1], [*blocks["torch"].values()]
-
-
 # What the tests of ppo.py's command line say of these holds for the scripts in JAX, too.
 SHARED_WITH_JAX = {"refuse", "run_to_resume", "resumed_args", "check_spaces", "start_wandb"}
 SHARED_WITH_JAX |= {"Run.on_signal", "Run.show_progress", "Run.finish"}
 SHARED_WITH_JAX |= {"Run.upload_films", "signals_wait"}
 
 
-def functions(name: str) -> dict[str, str]:
-    """The text of each function of a script's plumbing, methods as Class.method."""
-    text = plumbing(name)
-    found = {}
-    for node in ast.parse(text).body:
-        for part in node.body if isinstance(node, ast.ClassDef) else [node]:
-            if isinstance(part, ast.FunctionDef):
-                owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-                found[owner + part.name] = ast.get_source_segment(text, part) or ""
-    return found
-
-
 def test_what_jax_does_not_change_of_the_plumbing_is_torchs():
-    torch, jax = functions("ppo.py"), functions("ppo_atari_envpool_xla_jax.py")
-    same = {name for name in torch.keys() & jax.keys() if torch[name] == jax[name]}
-    assert same == SHARED_WITH_JAX
-
-
-@pytest.mark.parametrize("name", ["ppo.py", "ppo_atari_envpool_xla_jax.py"])
-def test_plumbing_keeps_its_style(name: str):
-    """docs/contributing.md has the rules: what nobody came to read has to be easy to read."""
-    for node in ast.walk(ast.parse(plumbing(name))):
-        assert not isinstance(node, ast.NamedExpr), "an assignment inside an expression"
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            assert not isinstance(node.value, ast.Tuple), "several assignments in one"
-        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
-            assert ast.get_docstring(node), f"{node.name} has no docstring"
+    torch, jax = [
+        # Without its first line the plumbing is cut into units like any other code.
+        {unit.name: unit.code for unit in cut(by_name(source)["plumbing"].text.partition("\n")[2])}
+        for source in map(COLLECTION.source, ("ppo.py", "ppo_atari_envpool_xla_jax.py"))
+    ]
+    assert {name for name in SHARED_WITH_JAX if torch[name] != jax[name]} == set()
 
 
 def test_table_is_sound():
@@ -109,7 +60,6 @@ def test_table_is_sound():
             assert name == "ppo.py"
         else:
             assert order.index(row.parent) < order.index(name), "parents come first"
-    assert COLLECTION.record().keys() <= FAMILY.keys()
 
 
 # ------ cutting and comparing, on synthetic scripts ------
@@ -268,17 +218,22 @@ def family(tmp_path: Path) -> Collection:
         "ppo_new.py": Script("ppo.py", (6, 6)),
     }
     (tmp_path / "ppo").mkdir()
-    (tmp_path / "tools").mkdir()
+    (tmp_path / "docs/notes").mkdir(parents=True)
     collection = Collection(tmp_path, rows, ("play.py",))
     collection.path("ppo.py").write_text(PARENT)
     collection.path("ppo_a.py").write_text(CHILD)
     collection.path("ppo_a_b.py").write_text(GRANDCHILD)
     collection.path("play.py").write_text("print('a program')\n")
-    collection.accept("ppo_a.py", [])
-    collection.accept("ppo_a_b.py", [])
-    assert collection.record() == {"ppo_a.py": OWN, "ppo_a_b.py": {"plumbing": "differs"}}
+    add_note(collection, "ppo_a", "Agent.__init__")
+    add_note(collection, "ppo_a_b", "plumbing")
     assert collection.check() == []
     return collection
+
+
+def add_note(collection: Collection, script: str, heading: str, text: str = "Why.") -> None:
+    path = collection.root / "docs" / "notes" / f"{script}.md"
+    old = path.read_text() if path.exists() else ""
+    path.write_text(f"{old}## {heading}\n{text}\n\n", encoding="utf-8")
 
 
 def edit(collection: Collection, script: str, old: str, new: str) -> None:
@@ -291,27 +246,22 @@ WRAP = "def wrap(env):\n    return env\n\n\nclass Agent:"
 LONG = "print(LIMIT)\n    " * 6 + "return -LIMIT"
 
 
-def advised(problem: str) -> list[list[str]]:
-    """Arguments of the commands that a problem says."""
-    return [shlex.split(text) for text in re.findall(r"sync\.py (.*?)(?: or python|$)", problem)]
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("old", "new", "unit", "problem"),
     [
-        ("range(1, 3)", "range(1, 4)", "`train: loop` differs from the parent's: "),
-        ("LIMIT = 3\n\n\n", "", "`LIMIT` of the parent is missing: "),
-        ("class Agent:", WRAP, "`wrap` is not in the parent: delete it or "),
-        ("return -LIMIT", "return LIMIT", "`plumbing` is no longer the script's own (recorded as"),
+        ("range(1, 3)", "range(1, 4)", "train: loop", "differs from the parent's: python "),
+        ("LIMIT = 3\n\n\n", "", "LIMIT", "of the parent is missing: python "),
+        ("class Agent:", WRAP, "wrap", "is not in the parent: delete it or "),
     ],
 )
-def test_drift_of_each_kind_is_told_and_can_be_accepted(
-    family: Collection, old: str, new: str, problem: str
+def test_drift_of_each_kind_is_told_and_a_note_makes_it_the_scripts_own(
+    family: Collection, old: str, new: str, unit: str, problem: str
 ):
     edit(family, "ppo_a_b.py", old, new)
     [told] = family.check()
-    assert problem in told
-    assert main(advised(told)[-1], family) == 0
+    assert told.startswith(f"ppo/ppo_a_b.py: `{unit}` {problem}")
+    assert told.endswith(f" or write a note `## {unit}` in docs/notes/ppo_a_b.md")
+    add_note(family, "ppo_a_b", unit)
     assert family.check() == []
 
 
@@ -319,8 +269,39 @@ def test_drift_of_each_kind_is_told_and_can_be_accepted(
 def test_drift_can_be_undone(family: Collection, old: str, new: str):
     edit(family, "ppo_a_b.py", old, new)
     [problem] = family.check()
-    assert main(advised(problem)[0], family) == 0
+    [command] = re.findall(r"sync\.py (.*) or write", problem)
+    assert main(shlex.split(command), family) == 0
     assert family.source("ppo_a_b.py") == GRANDCHILD
+
+
+def test_a_note_on_a_unit_that_does_not_differ_is_told(family: Collection):
+    edit(family, "ppo_a_b.py", "return -LIMIT", "return LIMIT")
+    told = "docs/notes/ppo_a_b.md: `plumbing` does not differ from the parent's"
+    assert family.check() == [f"ppo/ppo_a_b.py: {told}"]
+
+
+CLASS = "class Wrap:\n    def reset(self):\n        return 0\n\n\nclass Agent:"
+
+
+def test_a_heading_names_several_units_or_a_new_class_with_its_methods(family: Collection):
+    edit(family, "ppo_a_b.py", "class Agent:", CLASS)
+    edit(family, "ppo_a_b.py", "range(1, 3)", "range(1, 4)")
+    edit(family, "ppo_a_b.py", '"""Network."""', '"""Network, wider."""')
+    edit(family, "ppo_a_b.py", "return 0.0", "return 1.0")
+    add_note(family, "ppo_a_b", "Wrap + train: loop")
+    add_note(family, "ppo_a_b", "Agent")
+    [told] = family.check()
+    assert told.startswith("ppo/ppo_a_b.py: `Agent.value` differs"), "an old class's methods count"
+    edit(family, "ppo_a.py", "return 0.0", "return 1.0")
+    report = family.copy("Agent.value", "ppo_a.py")
+    assert report == [] and family.source("ppo_a_b.py").count("return 1.0") == 1
+
+
+def test_an_empty_note_is_none(family: Collection):
+    edit(family, "ppo_a_b.py", "return rewards", "return 0")
+    add_note(family, "ppo_a_b", "compute_gae", text="")
+    [told] = family.check()
+    assert "`compute_gae` differs" in told
 
 
 def test_a_diff_over_budget_is_found(family: Collection):
@@ -338,13 +319,9 @@ def test_reordered_units_are_found(family: Collection):
     assert family.check() == [f"ppo/ppo_a_b.py: {problem}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"), [("ppo_other", "has no row in"), ("ppo_new", "has no record in")]
-)
-def test_a_script_that_the_tables_do_not_know_is_told(family: Collection, name: str, problem: str):
-    family.path(f"{name}.py").write_text(PARENT)
-    [told] = family.check()
-    assert told.startswith(f"ppo/{name}.py {problem}")
+def test_a_script_that_the_table_does_not_know_is_told(family: Collection):
+    family.path("ppo_other.py").write_text(PARENT)
+    assert family.check() == ["ppo/ppo_other.py has no row in benchmark/scripts.py"]
 
 
 def test_copy_reaches_all_descendants_that_share_the_unit(family: Collection):
@@ -387,32 +364,17 @@ def test_a_copy_that_fits_nowhere_changes_nothing(family: Collection, unit: str,
     assert family.source("ppo_a.py") == CHILD
 
 
-def test_accept_takes_the_named_units_only(family: Collection):
-    edit(family, "ppo_a_b.py", "return rewards", "return 0")
-    edit(family, "ppo_a_b.py", "return obs", "return None")
-    family.accept("ppo_a_b.py", ["compute_gae"])
-    assert family.record()["ppo_a_b.py"] == {"compute_gae": "differs", "plumbing": "differs"}
-    [problem] = family.check()
-    assert "`train: end` differs" in problem
-
-
-def test_a_new_script(family: Collection, capsys: pytest.CaptureFixture[str]):
-    """It has a row; `diff` shows what it changes, `accept` without units makes its record."""
+def test_a_new_script(family: Collection):
+    """It has a row, and no notes yet: nothing is copied over its own units."""
     statement = "for name in ('a', 'µ'):"
     source = PARENT.replace("self.size = 1", "self.size = 3").replace("LIMIT = 3\n\n\n", "")
     source = source.replace("class Agent:", f"{statement}\n    print(name)\n\n\nclass Agent:")
     family.path("ppo_new.py").write_text(source)
-    assert main(["diff", "ppo", "ppo/ppo_new.py"], family) == 0
-    out = capsys.readouterr().out
-    assert "-        self.size = 1\n+        self.size = 3\n" in out
-    assert "\n`Agent.__init__` differs from the parent's\n`LIMIT` of the parent is missing\n" in out
-    assert out.endswith("\n-4/+5 lines\n")
-
-    report = family.copy("compute_gae", "ppo.py")
-    assert report[-1] == "ppo/ppo_new.py: not touched, it has no record in tools/own_units.json"
-    assert main(["accept", "ppo_new"], family) == 0
-    own = {statement: "added", "Agent.__init__": "differs", "LIMIT": "removed"}
-    assert family.record()["ppo_new.py"] == own
+    report = family.copy("Agent.__init__", "ppo.py")
+    assert report[-1] == "ppo/ppo_new.py: not touched, docs/notes/ppo_new.md is missing"
+    assert len(family.check()) == 3
+    add_note(family, "ppo_new", f"{statement} + LIMIT")
+    add_note(family, "ppo_new", "Agent.__init__")
     assert family.check() == []
 
 
@@ -423,9 +385,6 @@ def test_a_new_script(family: Collection, capsys: pytest.CaptureFixture[str]):
         (["copy", "header"], "every script has its own header"),
         (["copy", "compute_gae", "gae"], "ppo/ppo.py has no unit `gae`; it has: header"),
         (["list", "ppo_gone"], "No such file"),
-        (["accept", "ppo"], "benchmark/scripts.py names no parent of ppo.py"),
-        (["accept", "ppo_a"], "ppo_a.py has a record: name the units to accept"),
-        (["accept", "ppo_a", "train"], "`train` is no unit of ppo_a.py's own"),
     ],
 )
 def test_bad_input(
