@@ -187,7 +187,6 @@ def make_envs(args: Args, videos: Path) -> Players:
     """A vector of `num_envs` players; with --capture-video the first game is filmed to `videos`."""
 
     def make_env(film: bool) -> gym.Env:
-        ignore_signals_in_workers()
         env = Game(args.env_id)
         if film:
             env = Film(env, str(videos), lambda n: n % args.video_every == 0)
@@ -512,7 +511,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
@@ -591,7 +590,8 @@ class Run:
         signal.signal(signum, signal.SIG_DFL)
         if self.all_saved:
             sys.exit(self.signal_exit_code)
-        print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
+        with suppress(BrokenPipeError):  # Ctrl-C has ended `tee` as well
+            print("\nstopping after this iteration; once more to stop at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event, which is faster than an add_scalar for each."""
@@ -658,8 +658,8 @@ class Run:
             recent = f"return {recent_return:.1f}, length {recent_length:.0f}"
         self.progress.set_postfix_str(recent, refresh=False)
         self.progress.update(self.step - self.progress.n)
-        over = self.step >= self.total_steps
-        if self.progress.disable and (over or now - self.last_line >= 10):
+        due = self.step >= self.total_steps or now - self.last_line >= 10
+        if self.progress.disable and due and not self.signal_exit_code:
             self.last_line = now
             line = f"{self.step:,} of {self.total_steps:,} steps"
             if "charts/SPS" in metrics:
@@ -686,6 +686,7 @@ class Run:
         last = iteration == self.args.num_iterations
         every = self.args.checkpoint_every or self.args.num_iterations
         if not self.writes or not (last or self.exit_code or iteration % every == 0):
+            self.all_saved = last  # by the process that writes
             return False
         state = {
             "script": SCRIPT.name,
@@ -701,10 +702,11 @@ class Run:
         self.writer.flush()
         os.replace(aside, self.folder / "checkpoint.pt")
         self.all_saved = last
-        if self.exit_code:
-            print(f"saved; to continue: --resume {self.folder}", flush=True)
-        elif last and self.args.eval_episodes:
+        if last or self.exit_code:
             self.progress.close()
+        if self.exit_code:
+            print(f"saved; to continue: --resume {self.folder}", file=sys.stderr)
+        elif last and self.args.eval_episodes:
             print(f"evaluation: {self.args.eval_episodes} episodes", flush=True)
         return True
 
@@ -738,10 +740,10 @@ def describe_run(args: Args, folder: Path) -> None:
         "processes": args.batch_size // (args.num_envs * args.num_steps),
     }
     folder.mkdir(exist_ok=True)
-    shutil.copyfile(SCRIPT, folder / SCRIPT.name)
     aside = folder / "args.tmp"
     aside.write_text(json.dumps(about, indent=1))
     os.replace(aside, folder / "args.json")
+    shutil.copyfile(SCRIPT, folder / SCRIPT.name)  # --resume auto finds the run by it
 
 
 def start_wandb(args: Args, folder: Path) -> None:
@@ -794,13 +796,6 @@ def compiled(function: Any, device: torch.device) -> Any:
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     # A wrapper in C++ saves time between kernels; on a GPU it would need the CUDA toolkit.
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
-
-
-def ignore_signals_in_workers() -> None:
-    """Leaves Ctrl-C and SIGTERM to the main process, which saves and then ends its workers."""
-    if multiprocessing.parent_process():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager
@@ -882,24 +877,14 @@ def check(args: Args) -> None:
         torch.zeros(1, device=setup_torch(args))
     except (AssertionError, RuntimeError) as error:
         refuse(f"--device {args.device}: {error}"[:300])
-    module, _, name = args.env_id.rpartition(":")
     try:
         check_envs(args)
     except gym.error.DependencyNotInstalled as error:
         refuse(f"--env-id {args.env_id}: {error}")
     except gym.error.Error as error:
-        if name in gym.registry:  # there is such an environment: the mistake is in make_envs
+        if args.env_id.split(":")[-1] in gym.registry:  # it exists: the mistake is in make_envs
             raise
         refuse(f"--env-id {args.env_id}: {error}")
-    except ModuleNotFoundError as error:  # Gymnasium's, because of the module's
-        if getattr(error.__cause__, "name", None) != module:  # another import than --env-id's
-            raise
-        refuse(f"--env-id {args.env_id}: {error}")
-    if args.track and os.getenv("WANDB_MODE") not in ("offline", "disabled"):
-        import wandb
-
-        if not wandb.login(prompt=False):
-            refuse("--track: run `uv run wandb login`, or set WANDB_MODE=offline")
 
 
 def run_to_resume(args: Args) -> str | None:
@@ -909,28 +894,25 @@ def run_to_resume(args: Args) -> str | None:
     """
     auto = ("--resume", "auto", "--resume=auto")
     command = [word for word in sys.argv[1:] if word not in auto]
-    for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
-        about = json.loads(file.read_text())
-        folder = file.parent
-        if about.get("script") != SCRIPT.name:
+    for copy in sorted(Path(args.runs_dir).glob(f"*/{SCRIPT.name}"), reverse=True):
+        if copy.read_bytes() != SCRIPT.read_bytes():
             continue
+        folder = copy.parent
+        about = json.loads((folder / "args.json").read_text())
         if [word for word in about["argv"] if word not in auto] != command:
             continue
-        if (folder / SCRIPT.name).read_bytes() != SCRIPT.read_bytes():
-            print(f"{folder} is of another version of {SCRIPT.name}: a new run begins")
-            return None
         if (folder / "agent.pt").exists():
             print(f"{folder} is finished")
             sys.exit(0)
         if (folder / "checkpoint.pt").exists():
             return str(folder)
-    print(f"no run of this command in {args.runs_dir} has a checkpoint: a new run begins")
+    print(f"{args.runs_dir} has no checkpoint of this command and script: a new run begins")
     return None
 
 
-def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
+def resumed_args(args: Args, trained: Args) -> Args:
     """The flags that a run was trained with, overridden by those of the command line."""
-    resumed = tyro.cli(Args, args=words, default=trained)
+    resumed = tyro.cli(Args, default=trained)
     resumed.resume = args.resume  # the folder that auto stands for
     if resumed.env_id != trained.env_id:
         refuse(f"--resume: the run's --env-id is {trained.env_id}")
@@ -941,24 +923,24 @@ def resumed_args(args: Args, words: list[str], trained: Args) -> Args:
 
 def main() -> int:
     """Reads and checks the flags, and trains; returns the exit code."""
-    # Whole numbers may be written as 1e6, also in --flag=1e6; int() refuses that.
-    power = re.compile(r"(^|=)(\d+e\d+)$")
-    words = [power.sub(lambda m: f"{m[1]}{int(float(m[2]))}", word) for word in sys.argv[1:]]
-    args = tyro.cli(Args, args=words, description=__doc__.splitlines()[0])
+    args = tyro.cli(Args, description=__doc__.splitlines()[0])
     args.runs_dir = os.path.expanduser(args.runs_dir)  # shells leave the ~ in --runs-dir=~/runs
     checkpoint: dict[str, Any] = {}
     if args.resume == "auto":
         args.resume = run_to_resume(args)
     if args.resume:
         checkpoint = load_checkpoint(Path(args.resume) / "checkpoint.pt")
-        args = resumed_args(args, words, checkpoint["args"])
+        args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    # Until Run listens for them. Workers of --async-envs inherit this: the main process ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error: workers ignore SIGTERM, and Python would wait for them forever.
+        # After an error: they ignore SIGTERM as well, and Python would wait for them forever.
         for worker in multiprocessing.active_children():
             worker.kill()
 
