@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from arcade import Arcade
 from helpers.checks import (
     assert_bf16_rounds,
     assert_first_ratio_is_1,
@@ -63,36 +64,29 @@ def test_frames_rewards_and_ends_equal_stable_baselines3(
     assert rewards >= ({0.0, -1.0} if game == "Pong" else {0.0, 1.0})
 
 
-class Game(gym.Env):
-    """A game of ALE's interface, scripted: its frames are all of the colour of their number."""
-
-    observation_space = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
-    action_space = gym.spaces.Discrete(4)
+class Game(Arcade):
+    """A game whose frames are all of the colour of their number; it notes the actions."""
 
     def __init__(self, ends: int = 40, no_lives: int = 40) -> None:
         """The game is over after so many frames; lives are lost at 10, at 20 and at no_lives."""
-        self.ends, self.no_lives = ends, no_lives
+        super().__init__()
+        self.frames, self.no_lives = ends, no_lives
         self.actions: list[list[int]] = []  # of each game
 
-    def get_action_meanings(self) -> list[str]:
-        return ["NOOP", "FIRE", "RIGHT", "LEFT"]
+    def brightness(self) -> float:
+        return self.t
 
-    def answer(self) -> tuple[np.ndarray, dict]:
-        lives = 3 - (self.t >= 10) - (self.t >= 20) - (self.t >= self.no_lives)
-        return np.full((210, 160, 3), self.t, np.uint8), {"lives": lives}
+    def lives(self) -> int:
+        return 3 - (self.t >= 10) - (self.t >= 20) - (self.t >= self.no_lives)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
+    def reset(self, **kwargs: Any) -> Any:
         self.actions.append([])
-        return self.answer()
+        return super().reset(**kwargs)
 
     def step(self, action: int) -> Any:
-        assert self.t < self.ends, "stepped beyond the end"
-        self.t += 1
+        assert self.t < self.frames, "stepped beyond the end"
         self.actions[-1].append(action)
-        obs, info = self.answer()
-        return obs, 2.0 * self.t, self.t == self.ends, False, info
+        return super().step(action)
 
 
 def test_no_op_reset_waits_1_to_30_frames():

@@ -1,6 +1,6 @@
 """The JAX scripts: their equations equal torch's, their loop and their scan are the same training.
 
-What a run does is watched with `Clockwork` in place of EnvPool, a small network, and `proportional`
+What a run does is watched with `Timetable` in place of EnvPool, a small network, and `proportional`
 in place of the gradient: known functions, which compile in no time.
 """
 
@@ -19,7 +19,7 @@ import pytest
 import torch
 from filelock import FileLock
 from helpers import command_line
-from helpers.checks import assert_envpool_is_asked, assert_refused
+from helpers.checks import assert_envpool_is_asked, assert_orthogonal, assert_refused
 from helpers.definitions import advantages_by_definition
 from helpers.in_process import Run, flags_shown, load_script, record_waiting_signals, train
 
@@ -36,7 +36,7 @@ LOOP = load_script("ppo_atari_envpool_xla_jax.py")
 SCAN = load_script("ppo_atari_envpool_xla_jax_scan.py")
 both = pytest.mark.parametrize("script", [LOOP, SCAN], ids=["loop", "scan"])
 their = load_script("ppo_atari_envpool.py")
-STEPS, ENVS = 10, 2  # of a rollout with Clockwork
+STEPS, ENVS = 10, 2  # of a rollout with Timetable
 TINY: dict[str, Any] = {"num_envs": ENVS, "num_steps": STEPS, "num_minibatches": 2}
 TINY |= {"update_epochs": 2, "env_threads": 1}
 
@@ -103,16 +103,11 @@ def test_network_and_clipped_gradient_equal_torchs(max_grad_norm: float):
 
 
 def test_initial_weights_are_orthogonal():
-    gains = {"network": 2**0.5, "critic": 1.0, "actor": 0.01}
-    for name, array in LOOP.named(new_agent()).items():
-        if "bias" in name:
-            assert not np.asarray(array).any()
-            continue
-        matrix = np.asarray(array).reshape(-1, array.shape[-1])
-        matrix = matrix.T if matrix.shape[0] < matrix.shape[1] else matrix
-        gain = gains[name.split(".")[0]]
-        wanted = gain**2 * np.eye(matrix.shape[1])
-        np.testing.assert_allclose(matrix.T @ matrix, wanted, atol=1e-4 * gain**2)
+    """The actor's, the critic's and the shared ones."""
+    weights = jax_equations.torch_weights(LOOP.named(new_agent()))
+    assert not any(x.any() for name, x in weights.items() if name.endswith("bias"))
+    stds = [0.01, 1.0, *[2**0.5] * 4]
+    assert_orthogonal([x for name, x in weights.items() if name.endswith("weight")], stds)
 
 
 @both
@@ -219,7 +214,7 @@ def test_films_show_whole_games(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 # ------ a run, watched ------
-class Clockwork:
+class Timetable:
     """Environment 0 terminates at step 4 of five, environment 1 is truncated at step 2 of five.
 
     Environment 0 has two lives in a game. The next step is a reset. Observations are the number of
@@ -272,9 +267,9 @@ def small(script: ModuleType) -> type:
 
 
 def watch(patch: pytest.MonkeyPatch, gradient: Callable = proportional) -> None:
-    """From now on both scripts play Clockwork, with the small network and that gradient."""
+    """From now on both scripts play Timetable, with the small network and that gradient."""
     for script in (LOOP, SCAN):
-        patch.setattr(script, "make_envs", lambda *arguments: Clockwork())
+        patch.setattr(script, "make_envs", lambda *arguments: Timetable())
         patch.setattr(script, "compute_gradient", gradient)
         patch.setattr(script, "Agent", small(script))
 
@@ -285,7 +280,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def clockwork_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]]]:
+def timetable_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]]]:
     """Five iterations, and the batch of each minibatch."""
     batches: list[dict[str, np.ndarray]] = []
 
@@ -305,7 +300,7 @@ def clockwork_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]]]
 @pytest.mark.slow("JAX compiles")
 @both
 def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
-    run, batches = clockwork_run(script)
+    run, batches = timetable_run(script)
     assert len(batches) == 5 * 4
     t = np.arange(STEPS)[:, None]
     terminated = np.hstack([t % 5 == 4, t < 0])
@@ -327,7 +322,7 @@ def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
 @pytest.mark.slow("JAX compiles")
 @both
 def test_learning_rate_is_annealed_as_in_torch(script: ModuleType):
-    found = clockwork_run(script)[0].scalars()["charts/learning_rate"]
+    found = timetable_run(script)[0].scalars()["charts/learning_rate"]
     assert [step for step, _ in found] == [20, 40, 60, 80, 100]
     wanted = 0.01 * np.array([1, 0.8, 0.6, 0.4, 0.2])
     np.testing.assert_allclose([value for _, value in found], wanted, rtol=1e-6)
@@ -336,7 +331,7 @@ def test_learning_rate_is_annealed_as_in_torch(script: ModuleType):
 @pytest.mark.slow("JAX compiles")
 @both
 def test_games_are_reported_at_their_step(script: ModuleType):
-    run, _ = clockwork_run(script)
+    run, _ = timetable_run(script)
     assert flags_shown(run.folder) == {k: str(v) for k, v in dataclasses.asdict(run.args).items()}
     scalars = run.scalars()
     ends = [(2, 1), (7, 1), (9, 0)]  # step and environment of the games that end in a rollout
@@ -354,15 +349,15 @@ def test_games_are_reported_at_their_step(script: ModuleType):
 
 @pytest.mark.slow("JAX compiles")
 def test_scan_is_the_loop():
-    states = [state_of(clockwork_run(script)[0].folder)["train_state"] for script in (LOOP, SCAN)]
+    states = [state_of(timetable_run(script)[0].folder)["train_state"] for script in (LOOP, SCAN)]
     jax_command_line.assert_same(*states, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow("JAX compiles")
 @both
 def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_path: Path):
-    """After each rollout Clockwork begins anew."""
-    whole, _ = clockwork_run(script)
+    """After each rollout the timetable begins anew."""
+    whole, _ = timetable_run(script)
     jax_command_line.assert_resumed_equals(script, whole, tmp_path, 40)
 
 

@@ -9,13 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from helpers.checks import assert_first_ratio_is_1, input_of, new_agent
-from helpers.in_process import (
-    load_script,
-    record_calls,
-    record_mixed_gradients,
-    train,
-)
+from helpers.checks import assert_first_ratio_is_1, new_agent
+from helpers.in_process import load_script, record_calls, record_gradients_left, train
 from torch import Tensor, nn
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
@@ -91,14 +86,6 @@ def test_states_are_handed_over_as_cudnn_wants_them(
     assert {2, 4} <= {rows for rows, _ in handed}
 
 
-def test_images_are_scaled_to_1():
-    agent = make_agent()
-    seen = input_of(agent.network)
-    obs = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 84, 84)
-    agent.features(obs, torch.zeros(2, 1, 128), torch.zeros(3, dtype=torch.bool))
-    torch.testing.assert_close(seen[0][:, 0, 0, 0], torch.tensor([0, 0.2, 1]))
-
-
 # ------ rollout and update ------
 Pass = tuple[Tensor, ...]  # obs, state before, done, output, state after
 
@@ -143,10 +130,9 @@ def test_minibatches_are_whole_environments_in_time_order(
 
 
 def test_gradients_of_minibatches_do_not_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    differences = record_mixed_gradients(script, monkeypatch)
+    left = record_gradients_left(script, monkeypatch)
     train(script, tmp_path, **SHORT)
-    assert differences
-    assert max(differences) < 1e-6
+    assert left and not any(left)
 
 
 def assert_zeroed_where_episodes_start(rows: list[Pass], least: int) -> None:

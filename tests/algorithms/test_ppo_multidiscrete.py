@@ -184,13 +184,6 @@ def test_stored_masks_are_the_environments(
         assert np.take_along_axis(masks, chosen, -1).all()
 
 
-def test_evaluation_plays_valid_actions(tmp_path: Path):
-    """The environment itself refuses invalid ones."""
-    args = masking.Args(**LEVERS, eval_episodes=5)
-    agent = train(masking, tmp_path, **LEVERS | {"total_timesteps": 48}).agent()
-    assert len(masking.evaluate(agent, args, tmp_path)["episodic_return"]) == 5
-
-
 def test_a_component_without_a_valid_choice_gets_its_first():
     env = masking.ActionMask(gym.make("levers:LeversEmpty-v0"))
     env.reset(seed=1)

@@ -87,13 +87,6 @@ def test_rows_equal_supersuits(
     assert seen >= paid and ended >= ends
 
 
-def test_games_that_came_with_ale_py_are_asked_for(tmp_path: Path):
-    game = make(tmp_path).env.envs[0]
-    options = game.unwrapped.game.options
-    assert options["render_mode"] == "rgb_array"
-    assert (Path(options["auto_rom_install_path"]) / "pong.bin").is_file()
-
-
 # ------ rows of players ------
 # Worker processes that are not forked do not know this process's modules.
 FORKED = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="needs fork")

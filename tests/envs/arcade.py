@@ -22,13 +22,16 @@ class Arcade(gym.Env):
     def brightness(self) -> float:
         return 255 * self.t / self.length
 
+    def lives(self) -> int:
+        return 0
+
     def reward(self, action: int) -> float:
         return float(action == 1)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.t, self.length = 0, self.frames
-        return self.observe(), {"lives": 0}
+        return self.observe(), {"lives": self.lives()}
 
     def observe(self) -> np.ndarray:
         return np.full((210, 160, 3), self.brightness(), np.uint8)
@@ -36,7 +39,7 @@ class Arcade(gym.Env):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.t += 1
         over = self.t == self.length
-        return self.observe(), self.reward(action), over, False, {"lives": 0}
+        return self.observe(), self.reward(action), over, False, {"lives": self.lives()}
 
 
 class Short(Arcade):

@@ -120,19 +120,11 @@ class Target(Drill):
         return state.replace(obs=side[None], reward=reward, done=(t > 0).astype(float))
 
 
-class Product(Drill):
-    """A matrix product in each of its states."""
-
-    def state(self, *arguments: Any) -> State:
-        state = super().state(*arguments)
-        return state.replace(obs=jnp.eye(5) @ state.obs)
-
-
 def long_config() -> config_dict.ConfigDict:
     """Episodes of 16 steps at most."""
     return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=16, impl="jax")
 
 
-for task in (Drill, DictDrill, Explosion, UnnoticedExplosion, Target, Product):
+for task in (Drill, DictDrill, Explosion, UnnoticedExplosion, Target):
     dm_control_suite.register_environment(task.__name__, task, config)
 dm_control_suite.register_environment("Metronome", Metronome, long_config)

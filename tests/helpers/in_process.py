@@ -141,22 +141,17 @@ def record_ratios(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[t
     return ratios
 
 
-def record_mixed_gradients(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """From now on: by how much each gradient differs from that of its minibatch alone.
+def record_gradients_left(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """From now on: whether there are gradients already at each call of compute_gradient().
 
-    It does where an earlier one was not set to zero; compute_gradient() adds to what is there.
+    It adds to them: none may be left of an earlier minibatch.
     """
-    differences: list[float] = []
+    left: list[bool] = []
     compute_gradient = script.compute_gradient
 
     def recording(agent: Any, *arguments: Any) -> Any:
-        untouched = copy.deepcopy(agent)
-        untouched.zero_grad()
-        compute_gradient(untouched, *arguments)
-        stats = compute_gradient(agent, *arguments)
-        pairs = zip(agent.parameters(), untouched.parameters(), strict=True)
-        differences.append(max((got.grad - own.grad).abs().max().item() for got, own in pairs))
-        return stats
+        left.append(any(p.grad is not None for p in agent.parameters()))
+        return compute_gradient(agent, *arguments)
 
     monkeypatch.setattr(script, "compute_gradient", recording)
-    return differences
+    return left

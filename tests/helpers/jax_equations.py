@@ -65,7 +65,9 @@ def assert_gradient_is_torchs(
 
     twin: torch's agent, which gets the weights of `agent`. flags: of both scripts.
     """
-    twin.load_state_dict(torch_weights(script.named(agent), first_layer))
+    weights = torch_weights(script.named(agent), first_layer)
+    assert weights.keys() == twin.state_dict().keys()
+    twin.load_state_dict(weights)
     rows = len(batch["values"])
     tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
     wanted = their.compute_gradient(twin, tensors, torch.arange(rows), their.Args(**flags))

@@ -1,10 +1,10 @@
 """A stand-in for the package Procgen, whose simulator does not run everywhere: one toy game.
 
-It answers as Procgen does (test_ppo_procgen.py compares the two): what a step did is seen after it,
-and where an episode ended, the next one's first observation is seen at once. An episode lasts 3 to
-8 steps, a number that its level decides; a step pays the action, the last one 100 more, and on
-one level in 32 the last one 10,000. The upper half of the picture shows which level it is, the
-lower half the step.
+It answers as Procgen does, with which test_ppo_procgen.py trains as well: what a step did is seen
+after it, and where an episode ended, the next one's first observation is seen at once. An episode
+lasts 3 to 8 steps, a number that its level decides; a step pays the action, the last one 100 more,
+and on one level in 32 the last one 10,000. The upper half of the picture shows which level it is,
+the lower half the step.
 """
 
 from types import SimpleNamespace
