@@ -14,20 +14,15 @@ line for each run) and ablation_ppo.png. Exit codes: 0 when all is done, 1 if a 
 bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
-import dataclasses
 import math
 import shlex
 import sys
 import textwrap
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import run
@@ -36,12 +31,12 @@ import tyro
 from common import Signals, fail, last_output, warn
 from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
-from runs import METRICS, Found, Run, RunKey, find_runs
+from plot import GREY, plt
+from runs import METRICS, Found, Run, RunKey, find_runs, score_table
 
 BASELINE = "baseline"  # the script as it is, among the variants of it
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
 DARK = 0.6  # share from which on a background wants white text
-GREY = "#6b7280"
 LABEL_WIDTH = 56  # characters in a line of a label
 EXPLANATION = """\
 Difference of the mean score over the whole training, in percent of what the script learns,
@@ -113,20 +108,15 @@ def write_copies(args: Args, script: Path, wanted: list[Ablation]) -> dict[str, 
     return scripts
 
 
-def expand(args: Args, scripts: dict[str, Path]) -> dict[tuple[str, str, int], run.Task]:
-    """The tasks by variant, environment and seed; all first seeds come first."""
-    shared = run.split_words("--command", args.command)
-    flags = run.split_env_flags(args.env_flags, args.env_ids)
-    place = next(index for index, word in enumerate(shared) if word.endswith(".py"))
-    tasks = {}
-    for seed in range(args.start_seed, args.start_seed + args.num_seeds):
-        for variant, script in scripts.items():
-            for env_id in args.env_ids:
-                words = [*shared, *flags.get(env_id, [])]
-                words[place] = str(script)
-                task = run.make_task(words, env_id, seed, args.runs_dir, variant)
-                tasks[variant, env_id, seed] = task
-    return tasks
+def expand(args: Args, scripts: dict[str, Path]) -> list[run.Task]:
+    """The tasks of all variants, whose names are their labels; all first seeds come first."""
+    words = run.split_words("--command", args.command)
+    place = next(index for index, word in enumerate(words) if word.endswith(".py"))
+    tasks = []
+    for variant, script in scripts.items():
+        words[place] = str(script)
+        tasks += run.expand(replace(args, command=shlex.join(words)), variant)
+    return sorted(tasks, key=lambda task: task.seed)
 
 
 # ------ numbers ------
@@ -140,24 +130,20 @@ class Results:
 
 def has_diverged(task: run.Task) -> bool:
     """Whether the task's run was ended by a loss that was not finite."""
-    return task.log.exists() and "diverged at step" in "\n".join(last_output(task.log))
+    return "diverged at step" in "\n".join(last_output(task.log))
 
 
-def read_results(tasks: dict[tuple[str, str, int], run.Task], found: Found) -> Results:
+def read_results(tasks: list[run.Task], found: Found) -> Results:
     """The results of these tasks, from all that was found in their folder."""
     results = Results(defaultdict(list), Counter())
-    for (variant, env_id, seed), task in tasks.items():
-        key = RunKey(task.script.name, env_id, seed)
+    for task in tasks:
+        key = RunKey(task.script.name, task.env_id, task.seed)
+        group = (task.label, task.env_id)
         if key in found.runs:
-            results.runs[variant, env_id].append(found.runs[key])
+            results.runs[group].append(found.runs[key])
         elif has_diverged(task):
-            results.diverged[variant, env_id] += 1
+            results.diverged[group] += 1
     return results
-
-
-def score_of(one: Run) -> float:
-    """Mean over the whole training: what is learned later, or less, lowers it."""
-    return one.mean_score(one.settings.get("total_timesteps", one.total_steps))
 
 
 def effect_of(
@@ -168,8 +154,8 @@ def effect_of(
     diverged: how many runs have no score because their loss was not finite any more. The others are
     no fair sample then, and not compared.
     """
-    scores = np.array([score_of(one) for one in runs])
-    before = {one.seed: score_of(one) for one in baseline}
+    scores = np.array([one.training_mean for one in runs])
+    before = {one.seed: one.training_mean for one in baseline}
     all_before = np.array(list(before.values()))
     found = stats.Estimate(math.nan)
     if runs and not diverged:
@@ -187,7 +173,7 @@ def effect_of(
         low=found.low,
         high=found.high,
         p=found.p,
-        same=bool(runs) and all(score_of(one) == before.get(one.seed) for one in runs),
+        same=bool(runs) and all(one.training_mean == before.get(one.seed) for one in runs),
     )
 
 
@@ -208,23 +194,16 @@ def measure(env_ids: list[str], wanted: list[Ablation], results: Results) -> lis
     return effects
 
 
-def score_rows(script: str, results: Results) -> list[dict[str, Any]]:
+def score_rows(script: str, results: Results) -> pd.DataFrame:
     """What the file of scores says of each run of a script, and what rerun.py needs of it."""
-    return [
-        {
-            "variant": variant,
-            "env_id": env_id,
-            "seed": one.seed,
-            "score": f"{one.score:.2f}",
-            "training_mean": f"{score_of(one):.2f}",
-            "steps": one.total_steps,
-            "minutes": f"{one.total_minutes:.2f}",
-            "script": script,
-            **dataclasses.asdict(one.provenance),
-        }
-        for (variant, env_id), runs in results.runs.items()
-        for one in runs
-    ]
+    tables = []
+    for (variant, _), runs in results.runs.items():
+        rows = score_table(runs).assign(script=script)
+        means = [f"{one.training_mean:.2f}" for one in runs]
+        rows.insert(rows.columns.get_loc("score") + 1, "training_mean", means)
+        rows.insert(0, "variant", variant)
+        tables.append(rows)
+    return pd.concat(tables)
 
 
 def print_effects(effects: list[Effect]) -> None:
@@ -294,9 +273,7 @@ def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) 
     plt.close(figure)
 
 
-def write_results(
-    args: Args, script: Path, wanted: list[Ablation], tasks: dict[tuple[str, str, int], run.Task]
-) -> None:
+def write_results(args: Args, script: Path, wanted: list[Ablation], tasks: list[run.Task]) -> None:
     """Write numbers and figure of the finished runs, and say where; exit code 1 without any."""
     results = read_results(tasks, find_runs(args.runs_dir, METRICS.get(script.name)))
     effects = measure(args.env_ids, wanted, results)
@@ -306,7 +283,7 @@ def write_results(
     stem = args.plot / f"ablation_{script.stem}"
     paths = [Path(f"{stem}{end}") for end in (".csv", "_scores.csv", ".png")]
     write_effects(effects, paths[0])
-    pd.DataFrame(score_rows(script.name, results)).to_csv(paths[1], index=False)
+    score_rows(script.name, results).to_csv(paths[1], index=False)
     labels = {ablation.tag: ablation.without for ablation in wanted}
     draw(f"{script.name}, edited", effects, labels, paths[2])
     print_effects(effects)
@@ -322,7 +299,7 @@ def main() -> int:
     wanted = choose(args, script)
     tasks = expand(args, write_copies(args, script, wanted))
     if args.dry_run:
-        for task in tasks.values():
+        for task in tasks:
             print(shlex.join(task.command))
         return 0
     if args.redraw:
@@ -333,8 +310,8 @@ def main() -> int:
 
         # Also if some have failed: those that diverged are a result.
         drawing = [sys.executable, *sys.argv, "--redraw"]
-        return slurm.submit([*tasks.values()], args, drawing, after="afterany")
-    exit_code = run.run_locally([*tasks.values()], args.workers, Signals())
+        return slurm.submit(tasks, args, drawing, after="afterany")
+    exit_code = run.run_locally(tasks, args.workers, Signals())
     if exit_code in (0, 1):  # a run that failed does not keep the others' results back
         write_results(args, script, wanted, tasks)
     return exit_code

@@ -23,12 +23,6 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def check_folder(flag: str, folder: Path) -> None:
-    """Fail if what a flag names cannot be a folder: it is a file, or in one."""
-    if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
-        fail(f"{flag}: {folder} is not a folder")
-
-
 def file_name(name: str) -> str:
     """A name without what the scripts replace in the names of their run folders."""
     return name.replace("/", "-").replace(":", "-")
@@ -58,7 +52,9 @@ def mebibytes(maxrss: int) -> float:
 
 
 def last_output(log: Path) -> list[str]:
-    """The last lines of a log, from the last command on, which stands behind a "$"."""
+    """The last lines of a log, from the last command on, behind a "$"; none if there is no log."""
+    if not log.exists():
+        return []
     with open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL_BYTES))
         lines = file.read().decode(errors="replace").replace("\r", "\n").splitlines()

@@ -17,12 +17,12 @@ import re
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, fail, seeds, warn
+from common import fail, seeds, warn
 from plot import (
     COLORS,
     LOOK,
@@ -53,7 +53,6 @@ from stats import ALPHA, Estimate, beyond_chance, short_number, weighted_sum
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
 RESAMPLES = 2000  # of a bootstrap
 PERMUTATIONS = 10_000  # of a permutation test
-NAN = float("nan")
 
 
 @dataclass
@@ -62,9 +61,6 @@ class Args:
     groups: tyro.conf.Positional[tuple[str, ...]]
     out: Path = Path("results")  # where the files are written
     name: str = "compare"  # their name
-    # What is 0 and what is 1: random and human play (Atari alone), or the worst and the best run.
-    # auto: human if all environments are Atari games
-    normalize: Literal["auto", "human", "range"] = "auto"
     steps: int | None = None  # after which scores are compared; if not given, the shortest run's
     # TensorBoard name of an episode's score, for all groups or as NAME=METRIC for one; several may
     # follow. The script's if not given. Of a name that ends in _mean the last point is the score
@@ -125,11 +121,7 @@ def read_groups(args: Args) -> list[Group]:
         name, equals, given = text.partition("=")
         if not equals:
             fail(f"{text} is not of the form NAME=FOLDER")
-        parts = Path(given).expanduser().parts
-        first = next((i for i, part in enumerate(parts) if "*" in part), len(parts))
-        pattern = "/".join(parts[first:]) or "*"
-        logged = wanted.get(name, wanted.get("", own_metric))
-        found = read_group(name, Path(*parts[:first]), logged, pattern)
+        found = read_group(name, Path(given), wanted.get(name, wanted.get("", own_metric)))
         own_metric = own_metric or METRICS.get(next(iter(found.runs)).script)
         lost = [f"{name} {key.env_id} seed {key.seed}: {why}" for key, why in found.lost.items()]
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
@@ -170,14 +162,14 @@ def atari_game(env_id: str) -> str:
     return re.sub(r"^ALE[/-]|(NoFrameskip|Deterministic)?-v\d+$", "", env_id)
 
 
-def scales(groups: list[Group], normalize: str) -> tuple[str, dict[str, tuple[float, float]]]:
-    """What lies between 0 and 1, in words, and what is 0 and 1 in each environment."""
+def scales(groups: list[Group]) -> tuple[str, dict[str, tuple[float, float]]]:
+    """What lies between 0 and 1, in words, and what is 0 and 1 in each environment.
+
+    Random and human play if all of them are Atari games, else the worst and the best run.
+    """
     table = pd.read_csv(ATARI_SCORES).set_index("game")
     games = {env_id: atari_game(env_id) for env_id in groups[0].scores}
-    all_atari = all(game in table.index for game in games.values())
-    if normalize == "human" and not all_atari:
-        fail("--normalize human: not all environments are Atari games")
-    if all_atari and normalize != "range":
+    if all(game in table.index for game in games.values()):
         ends = {env: (table.random[game], table.human[game]) for env, game in games.items()}
         return "from random to human play", ends
     ends = {}
@@ -186,16 +178,6 @@ def scales(groups: list[Group], normalize: str) -> tuple[str, dict[str, tuple[fl
         low, high = scores.min(), scores.max()
         ends[env_id] = (low, high if high > low else low + 1)
     return "from the worst to the best run", ends
-
-
-def welch(pairs: list[tuple[np.ndarray, np.ndarray]]) -> Estimate:
-    """Mean over environments of the difference of two groups' means, with Welch's test.
-
-    pairs: scores of the baseline's runs and of the group's in each environment, (runs,). No
-    interval where runs do not vary.
-    """
-    samples = [sample for pair in pairs for sample in pair]
-    return weighted_sum(samples, [sign / len(pairs) for _ in pairs for sign in (-1, 1)])
 
 
 def bootstrap(matrices: list[np.ndarray], function: Any) -> Estimate:
@@ -244,15 +226,18 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
     """
     normal = [normalized(one, ends) for one in (baseline, group)]
     before, after = (matrix_of(scores) for scores in normal)
-    pairs = [(normal[0][env_id], normal[1][env_id]) for env_id in ends]
     if "human" in way and len(ends) > 1:
         overall = bootstrap([before, after], iqm_difference)
         overall = overall._replace(p=permutation_p_value(before, after))
     else:
-        overall = welch(pairs)
+        share = 1 / len(ends)
+        samples = [scores[env_id] for env_id in ends for scores in normal]
+        overall = weighted_sum(samples, [-share, share] * len(ends))
     return Comparison(
         group=group,
-        by_env={env: welch([(baseline.scores[env], group.scores[env])]) for env in ends},
+        by_env={
+            env: weighted_sum([baseline.scores[env], group.scores[env]], [-1, 1]) for env in ends
+        },
         improvement={
             env: probability_of_improvement(
                 baseline.scores[env][:, None], group.scores[env][:, None]
@@ -334,11 +319,11 @@ def settings_text(group: Group, name: str) -> str:
 def what_differs(baseline: Group, group: Group) -> str:
     """Flags and scripts in which a group's runs differ from the baseline's."""
     first, other = (next(iter(one.by_env.values()))[0] for one in (baseline, group))
-    if not first.settings or not other.settings:
+    if not (first.provenance.versions and other.provenance.versions):  # another program's runs
         return f"What {group.name} does otherwise than {baseline.name} is not recorded."
     changes = [
         f"`{name}` {settings_text(baseline, name)} → {settings_text(group, name)}"
-        for name in first.settings
+        for name in first.settings | other.settings
         if name not in ("env_id", "exp_name")
         and settings_text(baseline, name) != settings_text(group, name)
     ]
@@ -445,9 +430,8 @@ def environments_table(
     for env_id in steps:
         for group in groups:
             scores = group.scores[env_id]
-            std = scores.std(ddof=1) if len(scores) > 1 else NAN
             row = {"env_id": env_id, "group": group.name, "steps": steps[env_id]}
-            row |= {"seeds": len(scores), "mean": scores.mean(), "std": std}
+            row |= {"seeds": len(scores), "mean": scores.mean(), "std": pd.Series(scores).std()}
             for one in comparisons:
                 if one.group is group:
                     found = one.by_env[env_id]
@@ -490,10 +474,9 @@ def runs_table(groups: list[Group], steps: dict[str, int]) -> pd.DataFrame:
 def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    check_folder("--out", args.out)
     groups = read_groups(args)
     steps = take_scores(groups, args.steps)
-    way, ends = scales(groups, args.normalize)
+    way, ends = scales(groups)
     comparisons = [compare(groups[0], group, way, ends) for group in groups[1:]]
     mark_beyond_chance(comparisons)
     args.out.mkdir(parents=True, exist_ok=True)

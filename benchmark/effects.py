@@ -57,13 +57,10 @@ def read_effects(path: Path) -> list[Effect]:
     """The effects in a file; none if there is no such file."""
     if not path.exists():
         return []
-    options = {"true_values": ["yes"], "false_values": ["no"]}
-    table = pd.read_csv(path, float_precision="round_trip", **options)
+    table = pd.read_csv(path, float_precision="round_trip")
     return [Effect(**row) for row in table.to_dict("records")]
 
 
 def write_effects(effects: Iterable[Effect], path: Path) -> None:
     """Write the file that `read_effects` reads."""
-    table = pd.DataFrame(effects)
-    table["same"] = table["same"].map({True: "yes", False: "no"})
-    table.to_csv(path, index=False, float_format="%.6g")
+    pd.DataFrame(effects).to_csv(path, index=False, float_format="%.6g")

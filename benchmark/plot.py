@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, fail, seeds, warn
+from common import fail, seeds, warn
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -63,10 +63,11 @@ LABELS: dict[Axis, str] = {"steps": "environment steps", "minutes": "wall-clock 
 
 @dataclass
 class Args:
-    runs_dir: Path  # folder that holds the run folders of one script
+    runs_dir: Path  # folder that holds the run folders of one script, or a pattern of run folders
     out: Path = Path("results")  # where the four files are written
     name: str | None = None  # their name; the script's if not given
-    beside: tuple[str, ...] = ()  # NAME=FOLDER: runs to show with them, also another program's
+    # NAME=FOLDER or NAME=PATTERN: runs to show with them, also another program's
+    beside: tuple[str, ...] = ()
     suite: str | None = None  # name of the files of a suite: all environments in one picture
 
 
@@ -118,17 +119,21 @@ class Results:
 
 
 # ------ reading ------
-def read_group(name: str, folder: Path, metric: str | None, pattern: str = "*") -> Found:
+def read_group(name: str, given: Path, metric: str | None) -> Found:
     """The runs in a folder; fails without any, or if they are of several scripts.
 
-    name: what the user calls the folder. pattern: of its run folders.
+    name: what the user calls them. given: the folder, or a pattern of run folders.
     """
+    parts = given.expanduser().parts
+    first = next((i for i, part in enumerate(parts) if "*" in part), len(parts))
+    folder = Path(*parts[:first])
+    pattern = "/".join(parts[first:]) or "*"
     if not folder.is_dir():
         fail(f"{name}: there is no folder {folder}")
     found = find_runs(folder, metric, pattern)
     scripts = sorted({key.script for key in found.runs})
     if not scripts:
-        fail(f"{name}: no finished run with an episode in {folder}")
+        fail(f"{name}: no finished run with an episode in {given}")
     if len(scripts) > 1:
         fail(f"{name}: runs of {', '.join(scripts)}; give each a folder of its own")
     return found
@@ -141,7 +146,7 @@ def read_beside(given: tuple[str, ...], metric: str) -> dict[str, dict[str, list
         name, equals, path = text.partition("=")
         if not equals:
             fail(f"--beside: {text} is not NAME=FOLDER")
-        beside[name] = runs_by_env(read_group(name, Path(path).expanduser(), metric))
+        beside[name] = runs_by_env(read_group(name, Path(path), metric))
     return beside
 
 
@@ -174,16 +179,6 @@ def read_results(args: Args) -> Results:
 
 
 # ------ numbers ------
-def confidence(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of (seeds, points) curves and half its 95 % interval (Student's t): (points,) each."""
-    count = len(curves)
-    mean = curves.mean(0)
-    if count == 1:
-        return mean, np.zeros_like(mean)
-    error = curves.std(0, ddof=1) / np.sqrt(count)
-    return mean, stats.t.ppf(0.975, count - 1) * error
-
-
 def mean_steps(group: list[Run]) -> float:
     """Environment steps of a run."""
     return float(np.mean([run.total_steps for run in group]))
@@ -206,7 +201,7 @@ def light_grid(axes: plt.Axes, axis: Literal["both", "x", "y"] = "both") -> None
 
 
 def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[float]:
-    """The runs of an environment, their mean and its confidence band; returns heights to be seen.
+    """The runs of an environment, their mean and its 95 % band (Student's); returns their heights.
 
     Over steps the curves end where the shortest run does; over minutes a finished run keeps its
     score.
@@ -214,11 +209,12 @@ def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[
     totals = [run.total(over) for run in runs]
     grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
     curves = np.stack([run.curve(over, grid) for run in runs])
-    for curve in curves if len(runs) > 1 else []:
-        axes.plot(grid, curve, color=color, alpha=0.35, linewidth=0.8)
-    mean, half = confidence(curves)
+    mean = curves.mean(0)
+    if len(runs) > 1:
+        half = stats.t.ppf(0.975, len(runs) - 1) * stats.sem(curves)
+        axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
+        axes.plot(grid, curves.T, color=color, alpha=0.35, linewidth=0.8)
     axes.plot(grid, mean, color=color, linewidth=1.9)
-    axes.fill_between(grid, mean - half, mean + half, color=color, alpha=0.15, linewidth=0)
     # The band of few seeds can be far wider than the curves: it may leave the panel.
     return [float(np.nanmin(curves)), float(np.nanmax(curves))]
 
@@ -469,8 +465,14 @@ def origin(group: list[Run]) -> str:
     seeds_of: dict[str, list[str]] = defaultdict(list)  # usually all are of one origin
     for run in group:
         made = run.provenance
-        version = f"commit `{made.commit}`" if made.commit else f"SHA-256 `{made.script_hash}`"
-        flags = f"flags `{made.flags}`" if made.flags else "default flags"
+        version = "version not recorded"
+        if made.script_hash:
+            version = f"SHA-256 `{made.script_hash}`"
+        if made.commit:
+            version = f"commit `{made.commit}`"
+        flags = "default flags" if made.versions else "flags not recorded"
+        if made.flags:
+            flags = f"flags `{made.flags}`"
         seeds_of[f"{version}, {flags}"].append(str(run.seed))
     made_by = [f"{how}, seed{'s' * (len(n) > 1)} {', '.join(n)}" for how, n in seeds_of.items()]
     return f"`{group[0].script}`, {'; '.join(made_by)}."
@@ -523,7 +525,6 @@ def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    check_folder("--out", args.out)
     results = read_results(args)
     for remark in results.remarks:
         warn(remark)

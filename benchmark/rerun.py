@@ -131,23 +131,9 @@ def versions(text: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def tasks_of(row: pd.Series, start: list[str], script: Path, seeds: range) -> list[run.Task]:
-    """The runs of a row, by a script that has its source. start: the words before the script."""
-    runner = run.Args(
-        command=f"{shlex.join([*start, str(script)])} {row['flags']}",
-        env_ids=[row["env_id"]],
-        num_seeds=len(seeds),
-        start_seed=seeds.start,
-        runs_dir=script.parent,
-    )
-    return run.expand(runner)
-
-
 def main() -> int:
     """Run the row again and compare; returns the exit code."""
     args = tyro.cli(Args, description=__doc__)
-    if args.workers < 1:
-        fail(f"--workers must be at least 1, not {args.workers}")
     rows = published(args.results)
     if args.row not in rows:
         nearest = difflib.get_close_matches(args.row, rows, n=6, cutoff=0)
@@ -158,17 +144,29 @@ def main() -> int:
         warn("several versions of the script made this row; the first seed's runs here")
     before = {int(seed): score for seed, score in zip(lines["seed"], lines["score"], strict=True)}
     first = min(before) if args.start_seed is None else args.start_seed
-    seeds = range(first, first + (args.num_seeds or len(before)))
+    count = len(before) if args.num_seeds is None else args.num_seeds
+    seeds = range(first, first + count)
 
     start = launcher(args.python, int(row["processes"]))
     source = source_of(args.scripts / row["script"], row)
     script = args.runs_dir / f"{file_name(args.row)}-{digest(source)}" / row["script"]
+    runner = run.Args(
+        command=f"{shlex.join([*start, str(script)])} {row['flags']}",
+        env_ids=[row["env_id"]],
+        num_seeds=count,
+        start_seed=first,
+        workers=args.workers,
+        runs_dir=script.parent,
+    )
+    run.check(runner)
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(source)
-    tasks = tasks_of(row, start, script, seeds)
     # Old scripts do not know that a run is finished: for them --resume auto begins another one.
-    done = [any(script.parent.glob(f"*__{seed}__*/agent.pt")) for seed in seeds]
-    left = [task for task, is_done in zip(tasks, done, strict=True) if not is_done]
+    left = [
+        task
+        for task in run.expand(runner)
+        if not any(script.parent.glob(f"*__{task.seed}__*/agent.pt"))
+    ]
     if exit_code := run.run_locally(left, args.workers, Signals()):
         return exit_code
 

@@ -17,7 +17,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -30,7 +29,6 @@ from typing import BinaryIO, Literal
 import tyro
 from common import (
     Signals,
-    check_folder,
     clock,
     cpu_count,
     fail,
@@ -68,11 +66,18 @@ class Args:
 class Task:
     """One training run."""
 
-    name: str  # what the user reads
+    label: str  # what the user reads before the environment; may be empty
+    env_id: str
+    seed: int
     command: tuple[str, ...]  # complete
     log: Path  # gets all that the run prints
     script: Path
-    source: bytes = b""  # of the script that is to be run; whatever it has become, if empty
+    source: bytes  # of the script that is to be run
+
+    @property
+    def name(self) -> str:
+        """What the user reads."""
+        return f"{self.label} {self.env_id} seed {self.seed}".lstrip()
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def split_words(flag: str, text: str) -> list[str]:
     return words
 
 
-def split_env_flags(env_flags: tuple[str, ...], env_ids: list[str]) -> dict[str, list[str]]:
+def split_env_flags(env_flags: tuple[str, ...]) -> dict[str, list[str]]:
     """--env-flags by environment; fails if one is not ENV_ID=FLAGS."""
     flags: dict[str, list[str]] = {}
     for text in env_flags:
@@ -107,8 +112,6 @@ def split_env_flags(env_flags: tuple[str, ...], env_ids: list[str]) -> dict[str,
         if env_id in flags:
             fail(f"--env-flags names {env_id} twice")
         flags[env_id] = split_words("--env-flags", words)
-        if env_id not in env_ids:
-            print(f"note: no runs of {env_id}: its --env-flags are not used", file=sys.stderr)
     return flags
 
 
@@ -124,55 +127,48 @@ def script_of(command: list[str]) -> Path:
     return scripts[0]
 
 
-def make_task(command: list[str], env_id: str, seed: int, runs_dir: Path, label: str = "") -> Task:
-    """The run of a command with one environment and seed. label: stands before its name."""
-    script = script_of(command)
-    own = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(runs_dir)]
-    log = file_name(f"{env_id}__{script.stem}__{seed}.log")
-    return Task(
-        name=f"{label} {env_id} seed {seed}".lstrip(),
-        command=(*command, *own, "--resume", "auto"),
-        log=runs_dir / "logs" / log,
-        script=script,
-        source=script.read_bytes(),
-    )
+def expand(args: Args, label: str = "") -> list[Task]:
+    """A task for each seed and environment; all environments get their first seed first.
 
-
-def expand(args: Args) -> list[Task]:
-    """A task for each seed and environment; all environments get their first seed first."""
+    label: stands before the names of the tasks.
+    """
     shared = split_words("--command", args.command)
-    flags = split_env_flags(args.env_flags, args.env_ids)
-    return [
-        make_task([*shared, *flags.get(env_id, [])], env_id, seed, args.runs_dir)
-        for seed in range(args.start_seed, args.start_seed + args.num_seeds)
-        for env_id in args.env_ids
-    ]
+    flags = split_env_flags(args.env_flags)
+    script = script_of(shared)
+    source = script.read_bytes()
+    tasks = []
+    for seed in range(args.start_seed, args.start_seed + args.num_seeds):
+        for env_id in args.env_ids:
+            own = ["--env-id", env_id, "--seed", str(seed), "--runs-dir", str(args.runs_dir)]
+            command = (*shared, *flags.get(env_id, []), *own, "--resume", "auto")
+            log = args.runs_dir / "logs" / file_name(f"{env_id}__{script.stem}__{seed}.log")
+            tasks.append(Task(label, env_id, seed, command, log, script, source))
+    return tasks
 
 
 # ------ one task ------
 class Children:
-    """The processes of the running tasks, and the signal that was passed on to them."""
+    """The processes of the running tasks, of which there are as many as workers, at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
         self.lock = threading.Lock()
         self.processes: set[subprocess.Popen[bytes]] = set()
-        self.signum = 0
+        self.stopping = False
+        # The share of each in the CPUs; None: all of them.
+        self.threads = max(1, cpu_count() // workers) if workers > 1 else None
 
-    def run(self, command: tuple[str, ...], log: BinaryIO, threads: int | None) -> int | None:
-        """Run a command to its end; returns its exit code, None if the signal to stop came first.
-
-        threads: the run's share of the CPUs; None: all of them.
-        """
+    def run(self, command: tuple[str, ...], log: BinaryIO) -> int | None:
+        """Run a command to its end; returns its exit code, None if it was not to start any more."""
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if threads:
-            env.setdefault("OMP_NUM_THREADS", str(threads))
+        if self.threads:
+            env.setdefault("OMP_NUM_THREADS", str(self.threads))
             # JAX would take three quarters of a GPU's memory for the first of several runs.
             env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         with self.lock:
-            if self.signum:
+            if self.stopping:
                 return None
-            # A session of its own keeps the terminal's Ctrl-C away from the child: the signal
-            # reaches it through `stop`, once. Twice would mean "do not even save".
+            # A session of its own keeps the terminal's Ctrl-C away from the child: `stop` sends it
+            # one signal. Two would mean "do not even save".
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -188,21 +184,21 @@ class Children:
             self.processes.discard(process)
         return exit_code
 
-    def stop(self, signum: int, kill: bool = False) -> None:
-        """Pass a signal on to all running tasks, start no more; kill: end them all at once."""
+    def stop(self, kill: bool) -> None:
+        """Start no more tasks, and let the running ones save and end; kill: end them at once."""
         with self.lock:
-            self.signum = signum
+            self.stopping = True
             for process in self.processes:
                 if kill:
                     kill_all(process.pid)
                 else:
-                    # Only to the process we started: `uv run` and `torchrun` pass it on themselves.
-                    process.send_signal(signum)
+                    # Only the process we started: `uv run` and `torchrun` pass it on themselves.
+                    process.terminate()
 
 
 def wait_for_lock(log: BinaryIO, children: Children) -> None:
     """Wait until no other process has the run, as a runner that was killed leaves them."""
-    while not children.signum:
+    while not children.stopping:
         try:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
@@ -210,23 +206,26 @@ def wait_for_lock(log: BinaryIO, children: Children) -> None:
             time.sleep(1)
 
 
-def run_task(task: Task, children: Children, threads: int | None = None) -> Result:
+def run_task(task: Task, children: Children) -> Result:
     """Bring one task to its end among the children."""
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(task.log, "ab") as log:
-        wait_for_lock(log, children)
-        if task.source and task.script.read_bytes() != task.source:
-            return Result("failed", f"{task.script} has been edited since the runner started")
-        log.write(f"$ {shlex.join(task.command)}\n".encode())
-        log.flush()
-        started = time.monotonic()
-        exit_code = children.run(task.command, log, threads)
-        seconds = time.monotonic() - started
+    try:
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(task.log, "ab") as log:
+            wait_for_lock(log, children)
+            if task.script.read_bytes() != task.source:
+                return Result("failed", f"{task.script} has been edited since the runner started")
+            log.write(f"$ {shlex.join(task.command)}\n".encode())
+            log.flush()
+            started = time.monotonic()
+            exit_code = children.run(task.command, log)
+            seconds = time.monotonic() - started
+    except OSError as error:  # the script is gone, or the disk is full
+        return Result("failed", repr(error))
     if exit_code is None:
         return Result("stopped")
     if exit_code == 0:
         return Result("done", seconds=seconds)
-    if children.signum:
+    if children.stopping:
         return Result("stopped", seconds=seconds)
     return Result("failed", f"exit code {exit_code}", seconds)
 
@@ -234,7 +233,7 @@ def run_task(task: Task, children: Children, threads: int | None = None) -> Resu
 # ------ progress ------
 def percent(task: Task) -> str:
     """How far a running task is, from the progress lines in its log."""
-    printed = "\n".join(last_output(task.log)) if task.log.exists() else ""
+    printed = "\n".join(last_output(task.log))
     counts = re.findall(r"^([\d,]+) of ([\d,]+) steps", printed, re.MULTILINE)
     if not counts:
         return "starting"
@@ -330,12 +329,11 @@ class Progress:
 def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
     """Run the tasks on this machine, `workers` at a time; returns the exit code."""
     progress = Progress(tasks)
-    children = Children()
-    threads = max(1, cpu_count() // workers) if workers > 1 else None
+    children = Children(workers)
 
     def start(task: Task) -> Result:
         progress.since[task] = time.monotonic()
-        return run_task(task, children, threads)
+        return run_task(task, children)
 
     with ThreadPoolExecutor(workers) as pool:
         futures = {pool.submit(start, task): task for task in tasks}
@@ -345,10 +343,7 @@ def run_locally(tasks: list[Task], workers: int, signals: Signals) -> int:
             for future in finished:
                 progress.report(futures[future], future.result())
             if demand := signals.demand():
-                signum = signals.received[0]
-                # A training script knows how to stop on SIGTERM; a lost terminal is news to it.
-                forwarded = signum if signum == signal.SIGINT else signal.SIGTERM
-                children.stop(forwarded, kill=demand == "kill")
+                children.stop(kill=demand == "kill")
                 if demand == "save":
                     progress.say("stopping: the runs save; Ctrl-C again kills them")
             running = [futures[future] for future in pending if future.running()]
@@ -366,7 +361,10 @@ def plot_command(args: Args) -> list[str]:
 
 
 def check(args: Args) -> None:
-    """Exit with one line and code 2 if the arguments cannot work; creates nothing."""
+    """Exit with one line and code 2 if the arguments cannot work; creates nothing.
+
+    Tells which of them are not used.
+    """
     if not args.env_ids:
         fail("--env-ids is empty")
     if len(set(args.env_ids)) < len(args.env_ids):
@@ -381,8 +379,12 @@ def check(args: Args) -> None:
     if args.launcher == "local" and unused:
         fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
     for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
-        if folder is not None:
-            check_folder(flag, folder)
+        places = [] if folder is None else [folder, *folder.parents]
+        if any(place.exists() and not place.is_dir() for place in places):
+            fail(f"{flag}: {folder} is not a folder")
+    for env_id in split_env_flags(args.env_flags):
+        if env_id not in args.env_ids:
+            print(f"note: no runs of {env_id}: its --env-flags are not used", file=sys.stderr)
 
 
 def main() -> int:

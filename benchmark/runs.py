@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -41,8 +40,9 @@ SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
 # Why runs are left out.
 NO_EPISODE, UNFINISHED, DAMAGED = "no episode ended", "not finished", "damaged event files"
-# Names of other programs' run folders; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
-OTHER_NAMES = (r"(.+?)__(.+)__(\d+)__.+", r"(.+?)__(.+)__(\d+)_\d+")
+# Environment, name and seed in the name of another program's run folder. Behind them CleanRL puts
+# the time; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
+OTHER_NAME = re.compile(r"(.+?)__(.+?)__(\d+)_.+")
 Axis = Literal["steps", "minutes"]
 
 
@@ -78,7 +78,8 @@ class Provenance:
     @property
     def made_with(self) -> str:
         """Versions and hardware."""
-        return f"{self.versions} on {self.hardware or 'hardware that was not recorded'}"
+        versions = self.versions or "packages that were not recorded"
+        return f"{versions} on {self.hardware or 'hardware that was not recorded'}"
 
 
 @dataclass
@@ -123,12 +124,13 @@ class Run:
             return float(self.scores[np.abs(self.steps - steps).argmin()])
         return float(before[-self.window :].mean())
 
-    def mean_score(self, steps: int) -> float:
-        """Mean of the learning curve from the start to a step, the area under it as a score.
+    @property
+    def training_mean(self) -> float:
+        """Mean of the learning curve, the area under it as a score: learning late lowers it.
 
-        After the end of the run, and before its first episode ended, the nearest score counts.
+        Before the first episode ended, its score counts.
         """
-        grid = np.linspace(0, steps, CURVE_POINTS + 1)[1:]
+        grid = np.linspace(0, self.total_steps, CURVE_POINTS + 1)[1:]
         curve = self.curve("steps", grid)
         return float(np.where(np.isnan(curve), self.scores[0], curve).mean())
 
@@ -182,8 +184,7 @@ def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, 
     """Folder and args.json of a run's start, then those of each time that it was resumed."""
     parts = [(folder, facts)]
     for file in folder.glob("resumed_at_*/args.json"):
-        with suppress(ValueError):  # one that was not written to its end: nothing was done with it
-            parts.append((file.parent, json.loads(file.read_text())))
+        parts.append((file.parent, json.loads(file.read_text())))
     return sorted(parts, key=lambda part: int(part[0].name.partition("resumed_at_")[2] or 0))
 
 
@@ -282,12 +283,6 @@ def start_time(folder: Path) -> tuple[str, str]:
     return re.sub(r"\d+", lambda number: number[0].zfill(20), time), folder.name
 
 
-def parse_name(name: str) -> re.Match[str] | None:
-    """Environment, name and seed in the name of another program's run folder, if it has them."""
-    cleanrl, sb3 = OTHER_NAMES
-    return re.fullmatch(cleanrl, name) or re.fullmatch(sb3, name)
-
-
 class RunKey(NamedTuple):
     """Of the runs that agree in this the newest one counts."""
 
@@ -363,7 +358,7 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
 
 
 def read_other_folder(folder: Path, name: re.Match[str], metric: str, found: Found) -> None:
-    """Add a run of another program to what was found before. name: what `parse_name` found."""
+    """Add a run of another program to what was found before. name: matches OTHER_NAME."""
     key = RunKey(name[2], name[1], int(name[3]))
     args = {"env_id": key.env_id, "seed": key.seed}
     facts = {"script": key.script, "args": args, "versions": {}}
@@ -374,19 +369,6 @@ def read_other_folder(folder: Path, name: re.Match[str], metric: str, found: Fou
         found.add(key, run)
     else:
         found.leave_out(key, folder, f"{metric} was not logged")
-
-
-def leave_out_cut_off_runs(found: Found) -> None:
-    """Leave out another program's runs that did not do a tenth of the longest one's steps.
-
-    Nothing else tells whether such a run was finished.
-    """
-    for runs in runs_by_env(found).values():
-        longest = max(run.total_steps for run in runs)
-        for run in runs:
-            if 10 * run.total_steps < longest:
-                key = RunKey(run.script, run.env_id, run.seed)
-                found.leave_out(key, run.folder, UNFINISHED)
 
 
 def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Found:
@@ -408,11 +390,10 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
     others = {file.parent for file in folder.rglob("events.out.tfevents.*")}
     for path in sorted(others, key=start_time):
         text = path.relative_to(folder).as_posix()
-        name = parse_name(text)
+        name = OTHER_NAME.fullmatch(text)
         ours = (path / "args.json").exists()  # in a folder of the folder
         if name and not ours and fnmatchcase(text, pattern):
             read_other_folder(path, name, metric or RETURN, found)
-    leave_out_cut_off_runs(found)
     return found
 
 

@@ -13,7 +13,8 @@ time, which other programs on the machine disturb less; --wall and --cuda take w
 Memory is the peak resident size of the long run.
 
 CleanRL and LeanRL are clones of their repositories, left out if not given; SB3 is run by
-speed_sb3.py. uv runs each with the versions in requirements/, unless an interpreter is given.
+speed_sb3.py. uv runs them with the versions in requirements/. --cleanrl-python and --ppo-python
+name interpreters to take instead.
 
 With --until it is the wall-clock time from the start of the process until the mean return of the
 last 100 episodes reaches a score. Round n has seed n, and each program has the hyperparameters and
@@ -22,7 +23,6 @@ steps that it comes with. Exit codes: 0 done, 1 a program failed, 2 bad input.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tyro
-from common import check_folder, cpu_count, fail, kill_all, mebibytes
+from common import cpu_count, fail, kill_all, mebibytes
 from runs import WINDOW, read_events, rolling_mean
 
 HERE = Path(__file__).resolve().parent
@@ -63,9 +63,7 @@ class Args:
     cleanrl: Path | None = None  # clone of CleanRL
     cleanrl_python: Path | None = None  # interpreter for it; by default uv makes one
     leanrl: Path | None = None  # clone of LeanRL; not with --until
-    leanrl_python: Path | None = None  # interpreter for it; by default uv makes one
     sb3: bool = True  # measure SB3, too, where it has a counterpart
-    sb3_python: Path | None = None  # interpreter for it; by default uv makes one
     out: Path | None = None  # CSV file to write
 
 
@@ -93,10 +91,7 @@ class Ended:
 def python_of(given: Path | None, requirements: str, version: str = "3.10") -> list[str]:
     """The command of an interpreter: the given one, or one that uv makes of pinned versions."""
     if given is not None:
-        found = shutil.which(given.expanduser())
-        if found is None:
-            fail(f"there is no interpreter {given}")
-        return [os.path.abspath(found)]
+        return [str(given.expanduser().absolute())]
     start = ["uv", "run", "--no-project", "--python", version, "--with-requirements"]
     return [*start, str(HERE / "requirements" / requirements), "python"]
 
@@ -149,7 +144,7 @@ def sb3_program(args: Args) -> Program:
     env_id = args.env_id or SB3_ENVS.get(args.script) or default_of(PPO / args.script, "env_id")
     if args.script in SB3_GAMES:
         env_id = re.sub(r"-v5$", "NoFrameskip-v4", str(env_id))
-    python = python_of(args.sb3_python, "sb3.txt", "3.11")
+    python = python_of(None, "sb3.txt", "3.11")
     command = [*python, str(HERE / "speed_sb3.py"), "--env-id", str(env_id)]
     command += ["--threads", str(args.threads)]
     command += ["--script", args.script] if args.until is None else ["--runs-dir", "runs"]
@@ -168,7 +163,7 @@ def programs(args: Args) -> list[Program]:
         found.append(clone_program("CleanRL", script, python, args))
     if args.leanrl is not None:  # its fast scripts compile
         script = args.leanrl.expanduser().resolve() / "leanrl" / f"{stem}_torchcompile.py"
-        python = python_of(args.leanrl_python, "leanrl.txt")
+        python = python_of(None, "leanrl.txt")
         flags = ("--compile", "--cudagraphs") if args.cuda else ("--compile",)
         found.append(clone_program("LeanRL", script, python, args, flags))
     if args.sb3 and (args.script in SB3_ENVS or (args.until and args.script in SB3_GAMES)):
@@ -320,13 +315,12 @@ def main() -> int:
         fail(f"--rounds must be at least 1, not {args.rounds}")
     if args.until is not None and args.leanrl is not None:
         fail("--leanrl does not go with --until: LeanRL logs to wandb alone, and no score is seen")
-    if args.out is not None:
-        check_folder("--out", args.out.parent)
     listed = programs(args)
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
     print(f"{cpu_count()} CPUs, {args.threads} for each of {len(listed)} programs", flush=True)
     table = compare_speeds(args, listed) if args.until is None else compare_times(args, listed)
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(args.out, index=False, float_format="%.4g")
     return 0
 

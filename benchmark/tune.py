@@ -26,11 +26,10 @@ import fcntl
 import hashlib
 import math
 import shlex
-import signal
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -40,7 +39,7 @@ import pandas as pd
 import run
 import runs
 import tyro
-from common import Signals, cpu_count, fail, file_name, warn
+from common import Signals, fail, file_name, warn
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from stats import welch
@@ -109,8 +108,7 @@ class Search:
         self.script = run.script_of(shlex.split(args.command))
         self.source = self.script.read_bytes()
         self.seeds = range(args.start_seed, args.start_seed + args.num_seeds)
-        self.threads = max(1, cpu_count() // args.workers) if args.workers > 1 else None
-        self.children = run.Children()
+        self.children = run.Children(args.workers)
         self.progress = run.Progress([])
 
     def folder(self, flags: list[str]) -> Path:
@@ -127,14 +125,14 @@ class Search:
             start_seed=seeds.start,
             runs_dir=self.folder(flags),
         )
-        return [replace(task, name=f"{label} {task.name}") for task in run.expand(runner)]
+        return run.expand(runner, label)
 
     def scores(self, flags: list[str], seed: int) -> pd.DataFrame:
         """A row for each finished run: env_id, seed, score, and normalized between its targets."""
         found = runs.find_runs(self.folder(flags), self.args.metric, f"*__{seed}__*")
         rows = []
         for one in found.runs.values():
-            score = one.score if self.args.score == "final" else one.mean_score(one.total_steps)
+            score = one.score if self.args.score == "final" else one.training_mean
             low, high = self.targets[one.env_id]
             rows.append((one.env_id, one.seed, score, (score - low) / (high - low)))
         return pd.DataFrame(rows, columns=["env_id", "seed", "score", "normalized"])
@@ -143,7 +141,7 @@ class Search:
         """Bring a run of a trial to its end; returns whether it ended well."""
         if self.script.read_bytes() != self.source:
             fail(f"{self.script} has been edited: its scores would not be comparable")
-        result = run.run_task(task, self.children, self.threads)
+        result = run.run_task(task, self.children)
         self.progress.report(task, result)
         if result.outcome == "stopped":
             trial.study.enqueue_trial(trial.params)  # for the same command again
@@ -219,7 +217,7 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
         while not future.done():
             if demand := signals.demand():
                 print("stopping: the runs save; Ctrl-C again kills them", flush=True)
-                search.children.stop(signal.SIGTERM, kill=demand == "kill")
+                search.children.stop(kill=demand == "kill")
             time.sleep(0.2)
         future.result()
 
@@ -310,6 +308,8 @@ def main() -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     args = tyro.cli(Args, description=__doc__)
+    if not args.target_scores:
+        fail("--target-scores is empty")
     try:
         search = Search(args)
         flags = suggest(optuna.create_study().ask(), args.space)
@@ -319,12 +319,14 @@ def main() -> int:
         run.Args(
             args.command,
             list(search.targets),
+            args.env_flags,
             num_seeds=args.num_seeds,
             workers=args.workers,
+            runs_dir=args.study,
             plot=args.plot,
         )
     )
-    tasks = search.tasks(flags, search.seeds, "")  # fails if --command or --env-flags are wrong
+    tasks = search.tasks(flags, search.seeds, "")  # fails if --command is wrong
     if args.dry_run:
         for task in tasks:
             print(shlex.join(task.command))

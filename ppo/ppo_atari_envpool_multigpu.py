@@ -915,11 +915,12 @@ def run_to_resume(args: Args) -> str | None:
     """
     auto = ("--resume", "auto", "--resume=auto")
     command = [word for word in sys.argv[1:] if word not in auto]
-    for copy in sorted(Path(args.runs_dir).glob(f"*/{SCRIPT.name}"), reverse=True):
-        if copy.read_bytes() != SCRIPT.read_bytes():
+    for file in sorted(Path(args.runs_dir).glob("*/args.json"), reverse=True):
+        folder = file.parent
+        copy = folder / SCRIPT.name
+        if not copy.exists() or copy.read_bytes() != SCRIPT.read_bytes():
             continue
-        folder = copy.parent
-        about = json.loads((folder / "args.json").read_text())
+        about = json.loads(file.read_text())
         if [word for word in about["argv"] if word not in auto] != command:
             continue
         if (folder / "agent.pt").exists():

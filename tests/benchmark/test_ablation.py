@@ -147,7 +147,7 @@ def test_a_score_is_the_mean_of_the_learning_curve():
     """By hand: the curve is 2 until step 50, 4 until step 75, then 6; at 200 points."""
     curve = {"steps": np.array([25, 50, 75]), "scores": np.array([2.0, 6.0, 10.0])}
     one = dataclasses.replace(a_run(1, 0.0), **curve, minutes=np.zeros(3))
-    assert ablation.score_of(one) == (99 * 2 + 50 * 4 + 51 * 6) / 200
+    assert one.training_mean == (99 * 2 + 50 * 4 + 51 * 6) / 200
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,11 @@ def test_runs_that_diverged_are_counted(tmp_path, capsys):
     log.write_text("$ python ppo.py\nppo.py: diverged at step 42: nan\n")
     other = tmp_path / "other"
     other.write_text(f"{log.read_text()}$ python ppo.py\nstopped\n")
-    tasks = {}
+    tasks = []
     for variant, script in (("baseline", "ppo.py"), ("core-3", "ppo_core-3.py")):
         for env_id, seed, where in (("A-v0", 1, log), ("A-v0", 2, log), ("B-v0", 1, other)):
-            tasks[variant, env_id, seed] = ablation.run.Task("x", (), where, Path(script))
+            task = ablation.run.Task(variant, env_id, seed, (), where, Path(script), b"")
+            tasks.append(task)
     results = ablation.read_results(tasks, found)
     assert results.diverged == {("core-3", "A-v0"): 1}
     wanted = [own_ablations("ppo.py")["core-3"]]

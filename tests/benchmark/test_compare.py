@@ -1,16 +1,19 @@
 """Verdicts and statistics of benchmark/compare.py, from scores whose truth is known."""
 
+import json
 from pathlib import Path
 
-import compare
 import numpy as np
 import pandas as pd
 import pytest
 from helpers.benchmark_runs import run_program
 from helpers.fake_runs import episodes, make_group, make_run
+from helpers.in_process import load_program
 from rliable import metrics
 from scipy import stats
 from stats import beyond_chance
+
+compare = load_program("compare.py")
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +115,22 @@ def test_games_are_compared_by_interquartile_means_and_permutations(tmp_path):
     # Two of the 20 x 20 ways to divide the runs are as far apart as these.
     p = compare.permutation_p_value(matrices[0].T, matrices[1].T)
     assert p == pytest.approx(2 / 400, abs=0.003)
+
+
+def test_what_differs_is_told_where_it_is_recorded(tmp_path):
+    """B is another program's: its folders have no args.json. C has a flag that A lacks."""
+    folders = {name: make_group(tmp_path / name, {"X-v0": [1.0, 2.0]}) for name in "ABC"}
+    for file in folders["B"].glob("*/args.json"):
+        file.unlink()
+    for file in folders["C"].glob("*/args.json"):
+        facts = json.loads(file.read_text())
+        facts["args"]["rpo_alpha"] = 0.5
+        file.write_text(json.dumps(facts))
+    groups = [f"{name}={folder}" for name, folder in folders.items()]
+    done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "What B does otherwise than A is not recorded.\n" in done.stdout
+    assert "C beside A: `rpo_alpha` None → 0.5.\n" in done.stdout
 
 
 def test_permutation_test_is_right_where_nothing_differs():

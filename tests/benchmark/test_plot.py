@@ -67,6 +67,15 @@ def test_other_runs_are_shown_beside_after_as_many_steps(tmp_path):
     assert "| X-v0 | 5.00 (1 seed) | 4.50 (1 seed) |" in table  # its first ten episodes
 
 
+def test_patterns_choose_among_the_runs_of_a_folder(tmp_path):
+    for name, score in (("ppo", 5.0), ("mine", 7.0)):
+        make_group(tmp_path / "runs", {"X-v0": [score]}, name=name)
+    beside = f"mine={tmp_path / 'runs' / '*__mine__*'}"
+    draw(tmp_path / "runs" / "*__ppo__*", tmp_path / "out", "--beside", beside)
+    table = (tmp_path / "out" / "ppo.md").read_text()
+    assert "| X-v0 | 5.00 (1 seed) | 7.00 (1 seed) |" in table
+
+
 def test_shorter_runs_beside_say_so(tmp_path):
     make_group(tmp_path / "beside", {"X-v0": [5.0]})
     part = {"start": 0, "episodes": episodes(np.full(600, 7.0)), "last": (6000, 360.0)}
@@ -85,6 +94,15 @@ def test_seeds_of_several_versions_are_told_apart(tmp_path):
     results = plot.read_results(plot.Args(tmp_path))
     told = plot.origin(results.by_env["X-v0"])
     assert "default flags, seeds 1, 2; " in told and "flags `--gamma 0.5`, seed 3." in told
+
+
+def test_another_programs_runs_are_of_unknown_origin(tmp_path):
+    make_group(tmp_path, {"X-v0": [1.0]})
+    for file in tmp_path.glob("*/args.json"):
+        file.unlink()
+    results = plot.read_results(plot.Args(tmp_path))
+    told = plot.origin(results.by_env["X-v0"])
+    assert told == "`ppo`, version not recorded, flags not recorded, seed 1."
 
 
 def test_published_scores_of_much_longer_runs_are_not_in_the_legend(tmp_path, monkeypatch):
@@ -126,11 +144,16 @@ def test_published_score_of_the_nearest_number_of_steps_counts():
     assert [score.mean for score in plot.nearest(scores, 9.5e6)] == [1e7]
 
 
-def test_confidence_is_students_interval():
-    sample = np.array([1.0, 2.0, 4.0])
-    mean, half = plot.confidence(sample[:, None])
-    low, high = stats.t.interval(0.95, 2, sample.mean(), stats.sem(sample))
-    assert (mean[0] - half[0], mean[0] + half[0]) == pytest.approx((low, high))
+def test_the_band_is_students_interval(tmp_path):
+    sample = [1.0, 2.0, 4.0]
+    results = plot.read_results(plot.Args(make_group(tmp_path, {"X-v0": sample})))
+    figure, axes = plot.plt.subplots()
+    plot.draw_seeds(axes, results.runs, plot.BLUE, "steps")
+    (band,) = axes.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    interval = stats.t.interval(0.95, 2, np.mean(sample), stats.sem(sample))
+    assert (heights.min(), heights.max()) == pytest.approx(interval)
+    plot.plt.close(figure)
 
 
 def test_a_suite_is_one_picture(tmp_path):

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import run
 from common import Signals, kill_all
 from helpers.benchmark_runs import FakeScript, starts, stops, write_returns
 from helpers.command_line import children, finish, wait_until
@@ -122,6 +123,16 @@ def test_a_script_that_is_edited_meanwhile_is_not_mixed(fake):
     code, output, errors = finish(process)
     assert code == 1 and "1 done, 1 failed" in output
     assert "has been edited since the runner started" in errors
+
+
+def test_a_run_that_cannot_begin_has_failed(tmp_path):
+    """An exception would end the loop that waits for Ctrl-C."""
+    (tmp_path / "logs").touch()  # should be a folder
+    log = tmp_path / "logs" / "x.log"
+    task = run.Task("", "A-v0", 1, ("true",), log, Path(__file__), Path(__file__).read_bytes())
+    result = run.run_task(task, run.Children(workers=1))
+    assert result.outcome == "failed" and "FileExistsError" in result.reason
+    run.Progress([task]).report(task, result)
 
 
 def test_a_kill_reaches_what_has_left_the_group():

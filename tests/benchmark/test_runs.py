@@ -104,6 +104,21 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
     assert "charts/absent was not logged" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("X__ppo__1__17", ("X", "ppo", "1")),
+        ("X__sb3__1_1", ("X", "sb3", "1")),
+        ("X__my_ppo__2__20261120_120000", ("X", "my_ppo", "2")),
+        ("X__ppo__2__17_1", ("X", "ppo", "2")),
+    ],
+)
+def test_names_of_other_programs_run_folders(name, found):
+    """CleanRL's, SB3's, and a time with the character that SB3 puts before its number."""
+    matched = runs.OTHER_NAME.fullmatch(name)
+    assert matched is not None and matched.groups() == found
+
+
 def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
     run = make_run(tmp_path / "runs", "CartPole-v1", 1, [ONE])
     (run / "ppo.py").write_text("one version of the script")

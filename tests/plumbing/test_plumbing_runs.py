@@ -372,6 +372,9 @@ def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
     other = tmp_path / "runs/another_program/args.json"
     other.parent.mkdir()
     other.write_text("[]")
+    scripts = tmp_path / "runs/scripts"  # as benchmark/ablation.py makes it
+    scripts.mkdir()
+    shutil.copy(SCRIPT, scripts)
     assert script.run_to_resume(args) is None
     make_run("CartPole-v1__ppo__3__2001", "checkpoint.pt")
     again = ["--resume", "auto", *words]  # it began like this
