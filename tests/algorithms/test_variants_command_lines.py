@@ -141,7 +141,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("ppo_continuous_action_mjx.py", {"env_id": "CartpoleBalence"}, "it has .*CartpoleBalance, "),
     ("ppo_continuous_action_mjx.py", {"env_id": "robots:Dril"}, "has no Dril; it has .*Drill"),
-    ("ppo_continuous_action_mjx.py", {"env_id": "nowhere:Drill"}, "No module named 'nowhere'"),
 ]
 
 
