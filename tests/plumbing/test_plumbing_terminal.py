@@ -2,10 +2,12 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import newcomer
@@ -103,6 +105,22 @@ def test_speed_and_return_are_left_out_until_they_are_known(
     flags = {"num_envs": 2, "num_steps": 1, "num_minibatches": 1, "total_timesteps": 2}
     train(load_script("ppo.py"), tmp_path, **flags)
     assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 steps"
+
+
+def test_no_progress_is_printed_between_a_signal_and_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C may have ended `tee`, too: printing would fail, and nothing would be saved."""
+    script = load_script("ppo.py")
+    log = script.Run.log
+
+    def interrupted_log(run: Any, *metrics: Any) -> None:
+        run.on_signal(signal.SIGINT, None)
+        log(run, *metrics)
+
+    monkeypatch.setattr(script.Run, "log", interrupted_log)
+    assert script.train(script.Args(total_timesteps=512), tmp_path, {}) == 130
+    assert "512 of 512 steps" not in capsys.readouterr().out
 
 
 @pytest.mark.slow("command line")
