@@ -572,10 +572,10 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         logged = jax.tree.map(lambda x, count=count: x[:, :count], jax.device_get(logged))
         stats = logged["stats"]
         learning_rate = float(stats.pop("charts/learning_rate")[0, -1])
-        # Of the seeds that have not diverged; if all have, the mean is NaN.
         stats = {name: x.mean(1) for name, x in stats.items()}  # (num_seeds,)
-        finite = np.isfinite([*stats.values()]).all(0)
-        means = {name: x[finite].mean() for name, x in stats.items()}
+        finite = np.isfinite([*stats.values()]).all(0)  # the seeds that have not diverged
+        counted = finite if finite.any() else ~finite  # if all have diverged, `log` shows how
+        means = {name: x[counted].mean() for name, x in stats.items()}
         explained_variance = float(means.pop("losses/explained_variance"))
         if args.num_seeds == 1:
             rows = {name: x.reshape(-1, args.num_envs) for name, x in logged["episodes"].items()}
@@ -599,11 +599,7 @@ def check_envs(args: Args) -> None:
 
     if args.env_id not in registered_envs:
         refuse(f"gymnax has no {args.env_id}; it has {', '.join(registered_envs)}")
-    try:
-        envs = make_envs(args, Path())
-    except OSError as error:  # MNISTBandit-bsuite
-        refuse(f"{args.env_id} downloads its data, and could not: {error}")
-    check_spaces(args, envs, spaces.Box, spaces.Discrete)
+    check_spaces(args, make_envs(args, Path()), spaces.Box, spaces.Discrete)
     if min(args.num_seeds, args.log_every) < 1:
         refuse("--num-seeds and --log-every must be at least 1")
 

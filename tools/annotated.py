@@ -1,6 +1,6 @@
-"""The pages read-*.md: a whole script side by side with its explanation.
+"""The page docs/read-ppo.md: the whole of ppo.py side by side with its explanation.
 
-read-ppo.md is made from ppo/ppo.py and docs/reading/ppo.md. Comments cut that text:
+The file has the explanation; the code is added when the site is built. Comments cut the text:
 `<!-- unit compute_gae -->` begins what is to be read beside a unit, as `python tools/sync.py list
 ppo` names it, and `<!-- at [core-5] -->` what belongs to the unit's lines from the one with that
 text on. A line that begins with [core-5] begins the explanation of the detail that one of these
@@ -11,12 +11,12 @@ headings.
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from ablations import Effect, changes, sure_effects
 from details import DETAILS, find_tags
 from sync import Collection, Unit, by_name, split_lines
 
+PAGE = "read-ppo.md"  # in docs/
 MARK = re.compile(r"^<!-- (unit|at) (.+) -->\n", re.MULTILINE)
 MAP = "<!-- map -->"
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -142,40 +142,23 @@ def page(source: str, text: str, effects: list[Effect]) -> str:
     ValueError if explanation and script do not fit together.
     """
     introduction, parts = parse(text, source)
-    out = ["---", "hide: [navigation, toc]", "---", '<div class="read-intro" markdown>', ""]
+    out = ['<div class="read-intro" markdown>', ""]
     out += [introduction.replace(MAP, headings(parts)), "", "</div>"]
     for part in parts:
         out += ["", *side_by_side(part, shown_text(part, effects))]
     return "\n".join(out) + "\n"
 
 
-def explanations(collection: Collection) -> list[Path]:
-    """The files of docs/reading/ that explain a script."""
-    return sorted((collection.root / "docs" / "reading").glob("*.md"))
-
-
 def sentences(collection: Collection) -> dict[str, list[str]]:
-    """By tag: links to where the detail is explained beside its line."""
-    found: dict[str, list[str]] = {}
-    for path in explanations(collection):
-        for tag in DETAIL.findall(path.read_text(encoding="utf-8")):
-            link = f"[Read {path.stem}.py](read-{path.stem}.md#{tag})"
-            found.setdefault(tag, []).append(f"Explained beside its line: {link}.")
-    return found
+    """By tag: a link to where the detail is explained beside its line."""
+    text = (collection.root / "docs" / PAGE).read_text(encoding="utf-8")
+    link = "Explained beside its line: [Read ppo.py]"
+    return {tag: [f"{link}({PAGE}#{tag})."] for tag in DETAIL.findall(text)}
 
 
-def pages(collection: Collection) -> dict[str, str]:
-    """Name in docs/ and text of the page of each script that has an explanation.
+def read_ppo(collection: Collection, text: str) -> str:
+    """The page that explains ppo.py; text: docs/read-ppo.md without its front matter.
 
-    Raises ValueError that names an explanation that does not fit its script.
+    Raises ValueError if it does not fit the script.
     """
-    result = {}
-    sure = sure_effects(collection)
-    for path in explanations(collection):
-        script = f"{path.stem}.py"
-        source, text = collection.source(script), path.read_text(encoding="utf-8")
-        try:
-            result[f"read-{path.stem}.md"] = page(source, text, sure.get(script, []))
-        except ValueError as error:
-            raise ValueError(f"docs/reading/{path.name}: {error}") from error
-    return result
+    return page(collection.source("ppo.py"), text, sure_effects(collection).get("ppo.py", []))

@@ -1,7 +1,8 @@
 """Hook of mkdocs.yml: what is made of scripts and results is made when the site is built.
 
 There are pages of which no file is in docs/: source/<script>.md, a script with the numbers of its
-lines, and read-<script>.md (annotated.py). On all pages insertions are made (insertions.py).
+lines. read-ppo.md gets the code that it explains (annotated.py), all pages their insertions
+(insertions.py).
 """
 
 from typing import Any
@@ -19,12 +20,11 @@ from sync import Collection
 def made_pages(collection: Collection) -> dict[str, str]:
     """Name in docs/ and text of each page that has no file.
 
-    Raises ValueError if scripts, notes and explanations do not fit each other.
+    Raises ValueError if scripts and notes do not fit each other.
     """
     if problems := collection.check():
         raise ValueError("\n".join(problems))
-    sources = {f"source/{script[:-3]}.md": source_page(script) for script in collection.scripts()}
-    return sources | annotated.pages(collection)
+    return {f"source/{script[:-3]}.md": source_page(script) for script in collection.scripts()}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,7 +39,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """The page with all that is to be inserted."""
+    collection = Collection()
     try:
-        return insertions.insert(Collection(), markdown)
+        if page.file.src_uri == annotated.PAGE:
+            markdown = annotated.read_ppo(collection, markdown)
+        return insertions.insert(collection, markdown)
     except ValueError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from helpers.checks import assert_orthogonal, new_agent
@@ -101,7 +100,6 @@ def test_observations_of_any_shape_and_type(name: str, tmp_path: Path):
     flags = {"num_envs": 3, "num_steps": 8, "total_timesteps": 72, "num_minibatches": 2}
     run = train(ppo, tmp_path, env_id=f"probes:{name}-v0", **flags)
     space, agent = SPACES[name], run.agent()
-    assert agent.actor[1].in_features == int(np.prod(space.shape))
     envs = ppo.make_envs(run.args, tmp_path)
     torch.manual_seed(run.args.seed)
     for trained, initial in zip(agent.parameters(), ppo.Agent(envs).parameters(), strict=True):

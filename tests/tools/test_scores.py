@@ -145,12 +145,11 @@ def cleanrl_in_continuous_action() -> pd.DataFrame:
     return theirs.assign(std=theirs["std"] * np.sqrt(3 / 2))
 
 
-def assert_on_readme_and_page(counts: str) -> None:
-    for page in ("README.md", "docs/ppo_continuous_action.md"):
-        assert counts in " ".join((ROOT / page).read_text().split())
+def words_of(page: str) -> str:
+    return " ".join((ROOT / page).read_text().split())
 
 
-def test_readme_counts_the_tasks_that_differ_significantly_from_cleanrl():
+def test_readme_and_page_count_the_tasks_that_differ_significantly_from_cleanrl():
     """Welch's test at 5 %, with three seeds on each side."""
     theirs = cleanrl_in_continuous_action()
     names = ("ppo_continuous_action", "ppo_continuous_action_dm_control")
@@ -163,16 +162,18 @@ def test_readme_counts_the_tasks_that_differ_significantly_from_cleanrl():
     )
     beyond = np.where(test.pvalue < 0.05, np.sign(ours["mean"] - theirs["mean"]), 0)
     higher, lower, other = ((beyond == sign).sum() for sign in (1, -1, 0))
-    assert_on_readme_and_page(
+    counts = (
         f"significantly higher in {higher}, significantly lower in {lower or 'none'}, and not "
         f"significantly different in {other}"
     )
+    assert counts in words_of("README.md") and counts in words_of("docs/ppo_continuous_action.md")
 
 
-def test_readme_counts_the_scores_of_one_seed_that_fit_cleanrls():
+def test_the_page_counts_the_scores_of_one_seed_that_fit_cleanrls():
     """The 95 % prediction interval of one more seed, after CleanRL's three."""
     runs = pd.read_csv(ROOT / "docs/results/ppo_continuous_action_dm_control_heavy_scores.csv")
     theirs = cleanrl_in_continuous_action().loc[runs.env_id]
     half_width = t.ppf(0.975, df=2) * theirs["std"].to_numpy() * np.sqrt(1 + 1 / 3)
     inside = (np.abs(runs.score.to_numpy() - theirs["mean"]) < half_width).sum()
-    assert_on_readme_and_page(f"{inside} of {len(runs)} scores lie in the 95 % prediction interval")
+    counts = f"{inside} of {len(runs)} scores lie in the 95 % prediction interval"
+    assert counts in words_of("docs/ppo_continuous_action.md")
