@@ -154,6 +154,18 @@ def test_ctrl_c_that_also_ends_tee_saves_the_run(tmp_path: Path) -> None:
     assert checkpoint(folder)["global_step"] > 0
 
 
+def test_sigterm_that_comes_twice_saves_the_run(tmp_path: Path) -> None:
+    """A batch system sends it to all processes, and `uv run` and torchrun pass theirs on."""
+    flags = ("--num-steps", 4096, "--num-minibatches", 64, "--checkpoint-every", 0)
+    process = start_command(*ENDLESS, *flags, cwd=tmp_path)
+    folder = wait_for_training(tmp_path / "runs", process)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "stopping" in process.output("stderr"))
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 143
+    assert checkpoint(folder)["global_step"] > 0
+
+
 def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     # An iteration of this run takes minutes.
     process = start_command(*ENDLESS, "--num-steps", 500_000, "--async-envs", cwd=tmp_path)
