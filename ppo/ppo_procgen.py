@@ -564,7 +564,7 @@ class Run:
         )
 
     def on_signal(self, signum: int, _frame: object) -> None:
-        """Lets the iteration end; Ctrl-C once more ends the program at once."""
+        """Lets the iteration end; another Ctrl-C ends the program at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # SLURM sends SIGTERM to all processes of a job, and `uv run` and torchrun pass theirs on.
@@ -572,7 +572,7 @@ class Run:
         if self.all_saved:
             sys.exit(self.signal_exit_code)
         with suppress(BrokenPipeError):  # Ctrl-C has ended `tee` as well
-            print("\nstopping after this iteration; Ctrl-C once more to stop at once", file=sys.stderr)
+            print("\nstopping after this iteration; another Ctrl-C stops at once", file=sys.stderr)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes all metrics in one event, which is faster than an add_scalar for each."""

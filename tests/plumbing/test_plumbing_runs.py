@@ -173,7 +173,7 @@ def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     time.sleep(0.5)
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)
-    wait_until(lambda: "once more" in process.output("stderr"))
+    wait_until(lambda: "another Ctrl-C" in process.output("stderr"))
     os.killpg(process.pid, signal.SIGINT)
     assert finish(process, 10)[0] == -signal.SIGINT
     assert not (folder / "checkpoint.pt").exists()
