@@ -339,9 +339,8 @@ def mean_curve(results: Results) -> pd.DataFrame:
 def published_of(results: Results) -> dict[str, float]:
     """The published mean of each environment that has one, after about as many steps."""
     found = {}
-    for env_id, group in results.by_env.items():
-        scores = nearest(results.published.get(env_id, []), mean_steps(group))
-        if scores:
+    for env_id in results.by_env:
+        if scores := drawn_scores(results, env_id):
             found[env_id] = scores[0].mean
     return found
 

@@ -168,7 +168,7 @@ class Children:
             if self.stopping:
                 return None
             # A session of its own keeps the terminal's Ctrl-C away from the child: `stop` sends it
-            # one signal. Two would mean "do not even save".
+            # one signal. A second Ctrl-C would mean "do not even save".
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -212,6 +212,8 @@ def run_task(task: Task, children: Children) -> Result:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         with open(task.log, "ab") as log:
             wait_for_lock(log, children)
+            if children.stopping:
+                return Result("stopped")
             if task.script.read_bytes() != task.source:
                 return Result("failed", f"{task.script} has been edited since the runner started")
             log.write(f"$ {shlex.join(task.command)}\n".encode())

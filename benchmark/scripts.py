@@ -41,7 +41,7 @@ SCRIPTS: dict[str, Script] = {
     # refuse films without a screen and actions that are whole numbers.
     "ppo_continuous_action.py": Script(
         "ppo.py",
-        (24, 90),
+        (25, 90),
         about="continuous actions: MuJoCo, Box2D, dm_control",
         column="continuous",
         extras=("mujoco", "dm_control"),
@@ -124,7 +124,7 @@ SCRIPTS: dict[str, Script] = {
     # games: SuperSuit's vector knows no players who are out.
     "ppo_pettingzoo_ma_atari.py": Script(
         "ppo_atari.py",
-        (87, 147),
+        (87, 148),
         about="Atari games of two and four players by self-play",
         column="PettingZoo",
         extras=("pettingzoo",),

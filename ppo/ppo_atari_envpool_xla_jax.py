@@ -516,7 +516,7 @@ MOST_POINTS = 50  # of episodes in one log; where more have ended, several share
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
+    exit_code: of the program; not 0 once `save` has seen Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
@@ -528,7 +528,7 @@ class Run:
         self.episodes: list[tuple[int, float, int]] = []  # new: step, return, length
         self.saved_iteration = self.step // args.batch_size  # of the last checkpoint
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.last_line = time.perf_counter()  # when progress was last printed, without a terminal
         self.signal_exit_code = 0  # of the signal that has come, if any
         self.exit_code = 0  # the same, once `save` has seen it
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
@@ -752,7 +752,7 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         script = state["script"]

@@ -101,8 +101,8 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         env = gym.wrappers.FlattenObservation(env)
         if isinstance(env.action_space, gym.spaces.Box):  # others are for check_envs to refuse
             env = gym.wrappers.ClipAction(env)  # [continuous-5] action clipping for the environment
-        # A copy: some simulators reuse one array, and the last observation of an episode is kept.
-        return gym.wrappers.TransformObservation(env, np.array, None)
+        # Copied, because some simulators reuse one array: an episode's last observation is kept.
+        return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
     vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
@@ -111,10 +111,10 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
     return vector_env(env_fns, autoreset_mode="SameStep", copy=False)  # [core-1] vectorized
 
 
-def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    """The layer, with orthogonal weights of that scale and constant biases."""
+def layer_init(layer: Any, std: float = np.sqrt(2)) -> Any:
+    """Initializes a layer: orthogonal weights scaled by std, biases of 0."""
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
-    nn.init.constant_(layer.bias, bias_const)
+    nn.init.zeros_(layer.bias)
     return layer
 
 
@@ -133,8 +133,8 @@ def mlp(inputs: int, outputs: int, std: float) -> nn.Sequential:
 def merge_stats(stats: Tensor, x: Tensor) -> None:
     """Merges rows of x, (rows, size), into stats, (3, size): count, mean, standard deviation.
 
-    The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
-    distance of their means adds (Chan, Golub and LeVeque, 1979).
+    The pooled variance is the mean of both variances, weighted by size, plus a term for the
+    distance between the means (Chan, Golub and LeVeque, 1979).
     """
     count = stats[0] + len(x)
     share = len(x) / count
@@ -298,7 +298,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     run = Run(args, run_dir, checkpoint)
     gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
-    # ------ storage: row t has what happened at step t ------
+    # ------ storage: row t holds step t ------
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     action_shape = envs.single_action_space.shape
@@ -338,7 +338,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # The weights are still those that acted, so these are the old policy's log-probabilities
         # and values. One pass over the whole rollout is faster than one at each step.
         x = obs.flatten(0, 1)
-        if iteration == 1:  # acted on raw observations; from here on they are normalized
+        if iteration == 1:  # acted on raw observations: here log-probabilities differ a little
             merge_stats(agent.obs_stats, x)
         flat_actions = actions.flatten(0, 1)
         with torch.no_grad():
@@ -449,7 +449,7 @@ class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
     writes: whether this process writes them; of several that train together only one does.
-    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
+    exit_code: of the program; not 0 once `save` has seen Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any], writes: bool = True):
@@ -461,7 +461,7 @@ class Run:
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
         self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.last_line = time.perf_counter()  # when progress was last printed, without a terminal
         self.signal_exit_code = 0  # of the signal that has come, if any
         self.exit_code = 0  # the same, once `save` has seen it
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
@@ -681,13 +681,13 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
         script = state["script"]
         if script == SCRIPT.name:
             state["args"] = Args(**state["args"])
-    except Exception as error:  # whatever torch makes of a damaged file or somebody else's
+    except Exception as error:  # torch raises many types for a damaged or foreign file
         refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
@@ -743,7 +743,7 @@ class Film(gym.wrappers.RecordVideo):
             super().stop_recording()
 
     def close(self) -> None:
-        """Drops the episode that is under way: after an evaluation it is one too many."""
+        """Discards the unfinished episode, which an evaluation does not count."""
         self.recording = False
         self.recorded_frames.clear()
         super().close()

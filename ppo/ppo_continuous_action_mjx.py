@@ -224,8 +224,8 @@ def mlp(inputs: int, outputs: int, std: float, rngs: nnx.Rngs) -> nnx.Sequential
 def merge_stats(stats: Array, x: Array) -> Array:
     """Merges x, (..., size), into stats, (3, size): count, mean, standard deviation.
 
-    The variance of two sets together is the mean of theirs, weighted by their sizes, and what the
-    distance of their means adds (Chan, Golub and LeVeque, 1979).
+    The pooled variance is the mean of both variances, weighted by size, plus a term for the
+    distance between the means (Chan, Golub and LeVeque, 1979).
     """
     x = x.reshape(-1, stats.shape[1])
     count = stats[0] + len(x)
@@ -470,7 +470,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # and values. One pass over the whole rollout is faster than one at each step.
         obs, actions = trajectory["obs"], trajectory["actions"]
         terminated, truncated = trajectory["terminated"], trajectory["truncated"]
-        if iteration == 1:  # acted on raw observations; from here on they are normalized
+        if iteration == 1:  # acted on raw observations: here log-probabilities differ a little
             agent.obs_stats[...] = merge_stats(agent.obs_stats[...], obs)
         logprobs, _, values = evaluate_actions(agent, obs, actions)
         next_obs = trajectory["next_obs"]  # [deviation] truncated episodes bootstrapped
@@ -564,7 +564,7 @@ MOST_POINTS = 50  # of episodes in one log; where more have ended, several share
 class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
-    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
+    exit_code: of the program; not 0 once `save` has seen Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any]):
@@ -576,7 +576,7 @@ class Run:
         self.episodes: list[tuple[int, float, int]] = []  # new: step, return, length
         self.saved_iteration = self.step // args.batch_size  # of the last checkpoint
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.last_line = time.perf_counter()  # when progress was last printed, without a terminal
         self.signal_exit_code = 0  # of the signal that has come, if any
         self.exit_code = 0  # the same, once `save` has seen it
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
@@ -800,7 +800,7 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         script = state["script"]

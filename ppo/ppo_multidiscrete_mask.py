@@ -174,8 +174,8 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         env = gym.wrappers.RecordEpisodeStatistics(env)
         if film:
             env = Film(env, str(videos), lambda n: n % args.video_every == 0)
-        # A copy: some simulators reuse one array, and the last observation of an episode is kept.
-        return gym.wrappers.TransformObservation(env, np.array, None)
+        # Copied, because some simulators reuse one array: an episode's last observation is kept.
+        return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
     vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
@@ -184,10 +184,10 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
     return vector_env(env_fns, autoreset_mode="SameStep", copy=False)  # [core-1] vectorized
 
 
-def layer_init(layer: Any, std: float = np.sqrt(2), bias_const: float = 0.0) -> Any:
-    """The layer, with orthogonal weights of that scale and constant biases."""
+def layer_init(layer: Any, std: float = np.sqrt(2)) -> Any:
+    """Initializes a layer: orthogonal weights scaled by std, biases of 0."""
     nn.init.orthogonal_(layer.weight, std)  # [core-2] orthogonal initialization
-    nn.init.constant_(layer.bias, bias_const)
+    nn.init.zeros_(layer.bias)
     return layer
 
 
@@ -232,7 +232,8 @@ class Agent(nn.Module):
             return logits.argmax(-1)
         # Gumbel-max trick: logits plus Gumbel noise are largest at action a with probability
         # softmax(logits)[a]. With torch.multinomial ppo.py would be 7 % slower.
-        gumbel = -torch.empty_like(logits).exponential_().log()
+        exponential = torch.empty_like(logits).exponential_()
+        gumbel = -exponential.log()
         return (logits + gumbel).argmax(-1)
 
     def get_logprob_entropy_value(
@@ -359,7 +360,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     run = Run(args, run_dir, checkpoint)
     gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
-    # ------ storage: row t has what happened at step t ------
+    # ------ storage: row t holds step t ------
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), device=device)
@@ -490,7 +491,7 @@ class Run:
     """Metrics, checkpoints and progress of a run: in its folder and on the terminal.
 
     writes: whether this process writes them; of several that train together only one does.
-    exit_code: what the program ends with: not 0 if Ctrl-C or SIGTERM had come at the last `save`.
+    exit_code: of the program; not 0 once `save` has seen Ctrl-C or SIGTERM.
     """
 
     def __init__(self, args: Args, folder: Path, checkpoint: dict[str, Any], writes: bool = True):
@@ -502,7 +503,7 @@ class Run:
         self.recent = checkpoint.get("recent", [])  # return and length of the last 100 episodes
         self.episodes: list[tuple[int, str, float, int]] = []  # new: step, player, return, length
         self.first_log: tuple[float, int] | None = None  # time and step that speed is counted from
-        self.last_line = time.perf_counter()  # when progress was last printed, off a terminal
+        self.last_line = time.perf_counter()  # when progress was last printed, without a terminal
         self.signal_exit_code = 0  # of the signal that has come, if any
         self.exit_code = 0  # the same, once `save` has seen it
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
@@ -722,13 +723,13 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Executes nothing of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
         script = state["script"]
         if script == SCRIPT.name:
             state["args"] = Args(**state["args"])
-    except Exception as error:  # whatever torch makes of a damaged file or somebody else's
+    except Exception as error:  # torch raises many types for a damaged or foreign file
         refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
@@ -784,7 +785,7 @@ class Film(gym.wrappers.RecordVideo):
             super().stop_recording()
 
     def close(self) -> None:
-        """Drops the episode that is under way: after an evaluation it is one too many."""
+        """Discards the unfinished episode, which an evaluation does not count."""
         self.recording = False
         self.recorded_frames.clear()
         super().close()

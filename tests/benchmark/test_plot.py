@@ -159,7 +159,7 @@ def test_the_band_is_students_interval(tmp_path):
 def test_a_suite_is_one_picture(tmp_path):
     """Walker scores 200 and 300, where 125.92 is published; pendulum 100 and 120, of 242.81."""
     scores = {WALKER: [200.0, 300.0], PENDULUM: [100.0, 120.0]}
-    runs_dir = make_group(tmp_path / "runs", scores, name="ppo_continuous_action")
+    runs_dir = make_group(tmp_path / "runs", scores, "ppo_continuous_action", steps=700_000)
     done = draw(runs_dir, tmp_path / "out", "--suite", "two")
     files = [tmp_path / "out" / f"two{end}" for end in (".png", ".csv", "_scores.csv", ".md")]
     assert done.stdout.splitlines() == [str(path) for path in files]

@@ -18,7 +18,8 @@ OURS = (PPO / "ppo.py").read_text()
 # As CleanRL's script draws actions and minibatches, and something more before the training.
 DRAWN_OTHERWISE = {
     "        self.critic = mlp(": "        torch.rand(3)\n        self.critic = mlp(",
-    "        gumbel = -torch.empty_like(logits).exponential_().log()\n": "",
+    "        exponential = torch.empty_like(logits).exponential_()\n": "",
+    "        gumbel = -exponential.log()\n": "",
     "(logits + gumbel).argmax(-1)": "torch.distributions.Categorical(logits=logits).sample()",
     "shuffled = torch.randperm(args.batch_size, device=device)": (
         "order = np.arange(args.batch_size)\n"

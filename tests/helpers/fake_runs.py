@@ -62,10 +62,12 @@ def episodes(values: np.ndarray, step: int = 10) -> list[tuple[int, float, float
     return [(step * (i + 1), 0.6 * (i + 1), float(value)) for i, value in enumerate(values)]
 
 
-def make_group(folder: Path, scores: dict[str, list[float]], name: str = "ppo") -> Path:
+def make_group(
+    folder: Path, scores: dict[str, list[float]], name: str = "ppo", steps: int = 100
+) -> Path:
     """Finished runs with these scores by environment, a seed for each."""
     for env_id, values in scores.items():
         for seed, value in enumerate(values, 1):
-            part = {"start": 0, "episodes": episodes(np.full(10, value)), "last": (100, 9.0)}
+            part = {"start": 0, "episodes": episodes(np.full(10, value)), "last": (steps, 9.0)}
             make_run(folder, env_id, seed, [part], name=name)
     return folder
