@@ -1,8 +1,8 @@
 """Tables of edits: copies of a script that lack one of its details, or that have a mistake.
 
 A table is a TOML file. Each [[ablation]] has a `tag`, its name; `without`, what the edited script
-does; and `edits`, each with an `old` text, which occurs exactly once in the script, and a `new`
-one. An ablation without edits would show nothing in training; `without` says why. In
+does; and an `old` text, which occurs exactly once in the script, and a `new` one, or several such
+pairs in [[ablation.edits]]. Without edits training would show nothing; `without` says why. In
 tests/mutations/ are those of the details, whose tags stand in comments of the scripts. There a
 [[mutation]], which some test must notice, is an ablation as well if it has a `without`.
 """
@@ -65,8 +65,9 @@ def read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def edits_of(row: dict[str, Any]) -> Edits:
-    """What a row replaces."""
-    return tuple((edit["old"], edit["new"]) for edit in row.get("edits", []))
+    """What a row replaces: its own texts, or those of its edits."""
+    edits = [row] if "old" in row else row.get("edits", [])
+    return tuple((edit["old"], edit["new"]) for edit in edits)
 
 
 def read_ablations(table: Path) -> dict[str, Ablation]:

@@ -1,7 +1,5 @@
 """ppo_atari.py: its wrappers beside Stable-Baselines3's, its network, whole games in its log."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -218,28 +216,6 @@ def test_images_are_scaled_to_1():
 
 def test_bf16_rounds_the_convolutions():
     assert_bf16_rounds(make_agent(), torch.randint(0, 256, (16, 4, 84, 84), dtype=torch.uint8))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="done for Linux's allocator alone")
-def test_freed_memory_is_kept(tmp_path: Path):
-    """In a run, after some tensors of 64 MB the next one has pages of theirs: none is cleared."""
-    program = """
-import resource, sys
-from pathlib import Path
-import torch
-from helpers.in_process import load_script, train
-
-flags = {"num_envs": 2, "num_steps": 8, "total_timesteps": 16}
-train(load_script("ppo_atari.py"), Path(sys.argv[1]), **flags)
-for _ in range(20):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(16_000_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    tests = Path(__file__).parents[1]
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    run = subprocess.run(command, cwd=tests, capture_output=True, text=True, check=True)
-    assert int(run.stdout.splitlines()[-1]) < 100  # 15,625 pages of 4 KiB
 
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

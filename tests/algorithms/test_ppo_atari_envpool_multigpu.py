@@ -30,7 +30,10 @@ def test_processes_do_together_what_they_do_in_ppo_atari_multigpu():
     """What games, flags and imports do not concern is the same text."""
     scripts = (NAME, "ppo_atari_multigpu.py")
     ours, theirs = (by_name(Collection().source(script)) for script in scripts)
-    for name in ("ppo_loss", "compute_gradient", "train: setup", "train: log", "train: end"):
+    shared = ["all_reduce", "all_gather", "all_gather_object", "ppo_loss", "compute_gradient"]
+    shared += ["Args.__post_init__", "Args.gpus", "Args.use_nccl"]
+    shared += ["train: setup", "train: update", "train: log", "train: end"]
+    for name in shared:
         assert ours[name].text == theirs[name].text, name
 
 

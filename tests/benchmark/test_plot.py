@@ -105,22 +105,6 @@ def test_another_programs_runs_are_of_unknown_origin(tmp_path):
     assert told == "`ppo`, version not recorded, flags not recorded, seed 1."
 
 
-def test_published_scores_of_much_longer_runs_are_not_in_the_legend(tmp_path, monkeypatch):
-    labels: list[str] = []
-    add_legend = plot.add_legend
-
-    def noting(figure, handles, columns):
-        labels.extend(handle.get_label() for handle in handles)
-        add_legend(figure, handles, columns)
-
-    monkeypatch.setattr(plot, "add_legend", noting)
-    make_group(tmp_path / "ours", {"CartPole-v1": [5.0]})
-    beside = [f"{name}={make_group(tmp_path / name, {'CartPole-v1': [5.0]})}" for name in "abcdefg"]
-    results = plot.read_results(plot.Args(tmp_path / "ours", beside=tuple(beside)))
-    plot.draw(results, tmp_path / "picture.png")
-    assert labels == ["ppo.py", *"abcdefg"]  # more than there are colors
-
-
 def test_runs_are_called_by_their_own_name(tmp_path):
     results = plot.read_results(plot.Args(make_group(tmp_path, {"X-v0": [1.0, 2.0]})))
     for run, name in zip(results.runs, ("mine", "mine"), strict=True):

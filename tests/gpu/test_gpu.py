@@ -122,7 +122,7 @@ def test_first_losses_are_the_cpus_and_a_run_moves_between_devices(case, tmp_pat
 
 
 @pytest.mark.parametrize("flag", ["--compile", "--bf16", "--no-torch-deterministic"])
-def test_what_makes_convolutions_faster(flag, tmp_path):
+def test_flags_that_make_convolutions_faster_train(flag, tmp_path):
     skip_without_packages("ppo_atari.py")
     folder = train(f"ppo_atari.py {flag}", tmp_path / "run", DEVICE, 2)
     assert {len(values) for values in losses(folder).values()} == {2}

@@ -9,12 +9,9 @@ from details import (
     declared_deviations,
     deviations,
     docstring_of,
-    explanations,
     find_tags,
     matrix,
 )
-from insertions import about_details
-from scripts import SCRIPTS as FAMILY
 from sync import Collection, by_name
 
 COLLECTION = Collection()
@@ -62,21 +59,6 @@ def test_tags_and_docstring_agree(name: str):
     assert_tags_agree(COLLECTION.source(name))
 
 
-def test_ppo_has_all_core_details():
-    declared = declared_details(COLLECTION.source("ppo.py"))
-    assert {f"core-{number}" for number in range(1, 14)} <= set(declared)
-
-
-def test_every_detail_names_its_tests_and_core_details_their_explanation():
-    about = about_details(COLLECTION)
-    for name in DETAILS:
-        text = "\n".join(about.get(name, []))
-        assert "`pytest tests/algorithms/test_" in text or name == "aux-1"  # which no script has
-        assert f"(read-ppo.md#{name})" in text or not name.startswith("core-")
-    text = explanations(COLLECTION, about)
-    assert all(f"{{ #{name} }}" in text for name in DETAILS)
-
-
 def test_every_tag_is_shown():
     """Each cell of the matrix leads to the line of the script that carries its tag."""
     rows = {row.partition("](")[0]: row for row in matrix(COLLECTION).split("\n")}
@@ -115,22 +97,3 @@ def test_the_synthetic_script_is_fine():
     assert declared_deviations(SCRIPT) == expected
     assert [tag.line for tag in find_tags(SCRIPT)] == [10, 12, 13, 15, 16]
     assert_tags_agree(SCRIPT)
-
-
-def test_a_detail_tells_its_first_line_and_a_dot_each_script(tmp_path: Path):
-    (tmp_path / "ppo").mkdir()
-    rows = {name: FAMILY[name] for name in ("ppo.py", "ppo_atari.py", "ppo_atari_lstm.py")}
-    rows["ppo_new.py"] = FAMILY["ppo_gymnax.py"]
-    collection = Collection(tmp_path, rows, ())
-    for name in rows:
-        text = SCRIPT.replace("core-4", "atari-1") if name == "ppo_atari_lstm.py" else SCRIPT
-        collection.path(name).write_text(text)
-    shown = {row.partition("](")[0]: row for row in matrix(collection).split("\n")}
-    assert "| detail | classic | Atari | on the device |" in shown
-    assert shown["| [core-1"].count("●") == 4 and "○" not in shown["| [core-1"]
-    assert shown["| [atari-1"].index("○") < shown["| [atari-1"].index("●")
-    text = explanations(collection, {"core-1": ["Tested by itself."]})
-    section = text.split("### core-1: ")[1].split("###")[0]
-    assert "- Line: [`ppo.py`, line 10](source/ppo.md#__codelineno-0-10)" in section
-    assert ", and in [3 more scripts]" in section and "- Tested by itself." in section
-    assert "In no script." in text.split("### atari-2")[1].split("###")[0]

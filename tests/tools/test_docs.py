@@ -99,14 +99,6 @@ def test_links_of_the_readme_exist():
             assert url.fragment in slugs, f"{url.path}#{url.fragment}"
 
 
-def test_words_are_spelled_as_usual():
-    pytest.importorskip("codespell_lib", reason="needs the extra `dev`")
-    paths = ["README.md", "CONTRIBUTING.md", "mkdocs.yml", "docs", "ppo", "benchmark", "tools"]
-    command = [sys.executable, "-m", "codespell_lib", *paths, "tests"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.stdout + result.stderr == ""
-
-
 def test_the_readmes_test_command_is_what_ci_runs():
     commands = re.findall(r"^(uv run .*?pytest)\b", README, re.MULTILINE)
     assert len(commands) == 1
@@ -130,14 +122,6 @@ def test_flags_of_a_script_are_those_that_differ_from_its_parents():
     shown = insertions.flags_section(ours, "ppo.py", ours)
     assert shown == "All 2 are those of `ppo.py`, with the same defaults."
     assert "--seed" in insertions.flags_section(ours, "", "")
-
-
-@pytest.mark.parametrize(
-    "name", ["table nowhere.md", "table extra.css", "flag ppo.py", "diff ppo.py"]
-)
-def test_what_cannot_be_inserted_is_named(name: str):
-    with pytest.raises(ValueError, match=f"`{name}`: "):
-        insertions.insert(COLLECTION, f"Kept.\n\n<!-- insert {name} -->\n")
 
 
 def test_the_example_of_episode_ends_is_right():

@@ -70,21 +70,3 @@ def test_drift_is_refused(collection: Collection, capsys: pytest.CaptureFixture[
     assert main([], collection) == 1
     assert "ppo/ppo_a.py: `compute_gae` differs" in capsys.readouterr().out
     assert diff.read_text() == old
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (f"<!-- begin flags ppo.py -->\nProse.\n{BLOCK}", "`flags ppo.py` has no end"),
-        (BLOCK.replace("ppo.py", "ppo_gone.py"), "`flags ppo_gone.py`: "),
-        (BLOCK.replace("flags", "flag"), "`flag ppo.py`: there is nothing of that name"),
-    ],
-)
-def test_a_block_that_cannot_be_filled_is_told(
-    text: str, told: str, collection: Collection, capsys: pytest.CaptureFixture[str]
-):
-    readme = collection.root / "README.md"
-    readme.write_text(text)
-    assert main([], collection) == 1
-    assert told in capsys.readouterr().out
-    assert readme.read_text() == text

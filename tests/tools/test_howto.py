@@ -4,13 +4,10 @@ import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env
 from helpers.command_line import (
     EVALUATE,
     checkpoint,
@@ -31,30 +28,6 @@ DOCKING = "docking:Docking-v0"
 def examples(monkeypatch: pytest.MonkeyPatch):
     """docs/examples can be imported from."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-
-
-def test_the_example_keeps_to_gymnasiums_interface(examples: None):
-    env = gym.make(DOCKING, render_mode="rgb_array")
-    assert env.spec is not None and env.spec.max_episode_steps == 200
-    check_env(env.unwrapped)
-
-
-@pytest.mark.parametrize(
-    ("state", "reward", "terminated"),
-    [
-        ((0.5, -0.1), 0.1, False),  # comes closer
-        ((0.04, -0.01), 1.01, True),  # docks
-        ((0.04, -0.03), 0.03, False),  # too fast
-        ((-1.95, -0.1), -1.1, True),  # lost
-    ],
-)
-def test_what_the_example_pays(state, reward: float, terminated: bool, examples: None):
-    env: Any = gym.make(DOCKING).unwrapped
-    env.reset(seed=1)
-    env.position, env.velocity = state
-    _, paid, is_terminated, is_truncated, _ = env.step(1)
-    assert paid == pytest.approx(reward)
-    assert (is_terminated, is_truncated) == (terminated, False)
 
 
 @pytest.mark.slow("training")

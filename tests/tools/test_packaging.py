@@ -90,8 +90,3 @@ def test_every_import_is_declared(path: str):
 def test_imports_of_the_peer_are_declared():
     lines = (ROOT / "benchmark" / "requirements" / "sb3.txt").read_text().splitlines()
     assert imports(PEER) <= modules([line for line in lines if not line.startswith("#")])
-
-
-def test_rows_name_extras_that_exist():
-    extras = {extra for name in COLLECTION.scripts() for extra in FAMILY[name].extras}
-    assert extras <= PROJECT["optional-dependencies"].keys()

@@ -72,16 +72,6 @@ def test_rows_computed_by_hand(root: Path):
     assert "We have run 1 to the end, 2 in part, and 2 not at all." in text
 
 
-def test_many_rows_that_were_not_run_fold_open(root: Path):
-    rows = "".join(f"ppo_atari,Game{n},CleanRL,1,1,10\n" for n in range(11))
-    (root / "benchmark/published.csv").write_text(PUBLISHED + rows)
-    text = section(tables(root, ["ppo_atari.py"]), "ppo_atari.py")
-    shown, folded = text.split("<details markdown>")
-    assert "Pong" in shown and "Game" not in shown
-    assert "<summary>Published and not run: 11 rows</summary>" in folded
-    assert folded.count("| not run |") == 11
-
-
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [

@@ -22,11 +22,6 @@ ANATOMY += ["train: update", "train: log", "check_envs", "plumbing"]
 
 
 # ------ the scripts of this repository ------
-def test_anatomy_of_ppo():
-    """Functions, banners and the plumbing line are there, in order; the others inherit that."""
-    assert [unit for unit in by_name(COLLECTION.source("ppo.py")) if unit in ANATOMY] == ANATOMY
-
-
 @pytest.mark.parametrize("name", [name for name, row in FAMILY.items() if row.limits])
 def test_line_limits(name: str):
     source = COLLECTION.source(name)
@@ -332,68 +327,3 @@ def test_copy_reaches_all_descendants_that_share_the_unit(family: Collection):
     assert family.check() == []
     assert family.source("ppo_a.py") == CHILD.replace("return rewards", "return -rewards")
     assert family.copy("compute_gae", "ppo.py") == []
-
-
-def test_copy_stops_where_a_script_has_its_own(family: Collection):
-    edit(family, "ppo.py", "self.size = 1", "self.size = 10")
-    report = family.copy("Agent.__init__", "ppo.py")
-    assert report == ["ppo/ppo_a.py: not touched, `Agent.__init__` is its own"]
-    assert family.source("ppo_a.py") == CHILD
-    edit(family, "ppo_a.py", "self.size = 2", "self.size = 20")
-    family.copy("Agent.__init__", "ppo_a.py")
-    assert "self.size = 20" in family.source("ppo_a_b.py")
-
-
-def test_copy_inserts_a_new_unit_behind_its_predecessor(family: Collection):
-    edit(family, "ppo.py", "def train(", "def entropy(x):\n    return x\n\n\ndef train(")
-    family.copy("entropy", "ppo.py")
-    assert family.check() == []
-    source = family.source("ppo_a.py")
-    assert source.index("def compute_gae") < source.index("def entropy") < source.index("def train")
-
-
-@pytest.mark.parametrize(
-    ("unit", "problem"), [("LIMIT", "no place for"), ("Agent.value", "`Agent.value` does not fit")]
-)
-def test_a_copy_that_fits_nowhere_changes_nothing(family: Collection, unit: str, problem: str):
-    edit(family, "ppo.py", "LIMIT = 3", "LIMIT = 4")
-    edit(family, "ppo.py", "return 0.0", "return 1.0")
-    family.path("ppo_a_b.py").write_text("def layer_init(layer):\n    return layer\n")
-    with pytest.raises(ValueError, match=problem):
-        family.copy(unit, "ppo.py")
-    assert family.source("ppo_a.py") == CHILD
-
-
-def test_a_new_script(family: Collection):
-    """It has a row, and no notes yet: nothing is copied over its own units."""
-    statement = "for name in ('a', 'µ'):"
-    source = PARENT.replace("self.size = 1", "self.size = 3").replace("LIMIT = 3\n\n\n", "")
-    source = source.replace("class Agent:", f"{statement}\n    print(name)\n\n\nclass Agent:")
-    family.path("ppo_new.py").write_text(source)
-    report = family.copy("Agent.__init__", "ppo.py")
-    assert report[-1] == "ppo/ppo_new.py: not touched, docs/notes/ppo_new.md is missing"
-    assert len(family.check()) == 3
-    add_note(family, "ppo_new", f"{statement} + LIMIT")
-    add_note(family, "ppo_new", "Agent.__init__")
-    assert family.check() == []
-
-
-@pytest.mark.parametrize(
-    ("argv", "complaint"),
-    [
-        (["copy", "gae"], "ppo/ppo.py has no unit `gae`; it has: header, docstring"),
-        (["copy", "header"], "every script has its own header"),
-        (["copy", "compute_gae", "gae"], "ppo/ppo.py has no unit `gae`; it has: header"),
-        (["list", "ppo_gone"], "No such file"),
-    ],
-)
-def test_bad_input(
-    family: Collection, capsys: pytest.CaptureFixture[str], argv: list[str], complaint: str
-):
-    assert main(argv, family) == 2
-    assert complaint in capsys.readouterr().err
-
-
-def test_list_names_the_units(family: Collection, capsys: pytest.CaptureFixture[str]):
-    assert main(["list", "ppo/ppo.py"], family) == 0
-    assert capsys.readouterr().out.splitlines() == [unit.name for unit in cut(PARENT)]
