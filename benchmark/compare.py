@@ -222,8 +222,8 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
     """A group beside the baseline, in each environment and over all of them.
 
     On the human scale the overall difference is one of interquartile means: a single game may
-    outweigh all others. This and the probability of improvement over all take the first runs of an
-    environment that has more runs than others.
+    outweigh all others. It and the overall probability of improvement use only the first runs of
+    an environment that has more runs than others.
     """
     normal = [normalized(one, ends) for one in (baseline, group)]
     before, after = (matrix_of(scores) for scores in normal)

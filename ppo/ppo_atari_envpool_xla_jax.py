@@ -752,7 +752,7 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code from it."""
     try:
         state = serialization.msgpack_restore(file.read_bytes())
         script = state["script"]

@@ -216,8 +216,8 @@ class Agent(nn.Module):
         # call per step would cut the speed to 58 %.
         cuts = done[1:].any(1).nonzero().flatten().cpu() + 1
         new_hidden = []
-        for part, first in zip(hidden.tensor_split(cuts), done.tensor_split(cuts), strict=True):
-            lstm_state = lstm_state * ~first[0].unsqueeze(-1)  # [lstm-3] reset states
+        for part, begins in zip(hidden.tensor_split(cuts), done.tensor_split(cuts), strict=True):
+            lstm_state = lstm_state * ~begins[0].unsqueeze(-1)  # [lstm-3] reset states
             output, state = self.lstm(part, tuple(lstm_state.unsqueeze(1)))
             lstm_state = torch.cat(state)
             new_hidden.append(output)
@@ -374,7 +374,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     run = Run(args, run_dir, checkpoint)
     gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
-    # ------ storage: row t holds step t ------
+    # ------ storage: row t holds what happened at step t ------
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
@@ -751,7 +751,7 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code from it."""
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
         script = state["script"]

@@ -422,7 +422,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     run = Run(args, run_dir, checkpoint, writes=RANK == 0)
     gradient = compiled(compute_gradient, device) if args.compile else compute_gradient
 
-    # ------ storage: row t holds step t ------
+    # ------ storage: row t holds what happened at step t ------
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
@@ -802,7 +802,7 @@ def start_wandb(args: Args, folder: Path) -> None:
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
-    """What `Run.save` wrote; ends the program if it is something else. Runs no code of it."""
+    """What `Run.save` wrote; ends the program if it is something else. Runs no code from it."""
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
         script = state["script"]

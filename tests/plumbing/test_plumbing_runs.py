@@ -162,7 +162,8 @@ def test_sigterm_that_comes_twice_saves_the_run(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     wait_until(lambda: "stopping" in process.output("stderr"))
     process.send_signal(signal.SIGTERM)
-    assert finish(process)[0] == 143
+    returncode, _, stderr = finish(process)
+    assert returncode == 143 and stderr.count("stopping") == 1, stderr
     assert checkpoint(folder)["global_step"] > 0
 
 
