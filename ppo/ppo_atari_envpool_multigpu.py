@@ -521,7 +521,7 @@ def check_envs(args: Args) -> None:
         refuse("--env-threads must be at least 1")
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import json
 import logging

@@ -412,7 +412,7 @@ def check_envs(args: Args) -> None:
             refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import json
 import logging

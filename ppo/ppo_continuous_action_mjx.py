@@ -526,7 +526,7 @@ def check_envs(args: Args) -> None:
             refuse("--capture-video: without a screen, put MUJOCO_GL=egl before the command")
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every JAX script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import json
 import os
@@ -548,7 +548,7 @@ from flax import serialization
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer import event_file_writer
 from tqdm import tqdm
 
 SCRIPT = Path(__file__)
@@ -594,8 +594,9 @@ class Run:
         print(f"{args.num_envs} environments, device {setup_jax(args).device_kind}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        # Not imported by its name, for wandb.init puts its own class in the place of this one.
+        self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
-        self.writer: Any = EventFileWriter(str(folder))
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])

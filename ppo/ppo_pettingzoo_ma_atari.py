@@ -501,7 +501,7 @@ def check_envs(args: Args) -> None:
     envs.close()
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import json
 import logging

@@ -479,7 +479,7 @@ def check_envs(args: Args) -> None:
         refuse("--env-threads starts at 1")
 
 
-# ====== plumbing: the same lines in every script; nothing below changes what is learned ======
+# ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
 # Imported here, so that the imports above are those of the variant.
 import json
 import logging
