@@ -62,9 +62,9 @@ class Args:
     out: Path = Path("results")  # where the files are written
     name: str = "compare"  # their name
     steps: int | None = None  # after which scores are compared; if not given, the shortest run's
-    # TensorBoard name of an episode's score, for all groups or as NAME=METRIC for one; several may
-    # follow. The script's if not given. Of a name that ends in _mean the last point is the score
-    metric: tuple[str, ...] = ()
+    # TensorBoard name of an episode's score; the script's if not given. Of one that ends in _mean
+    # the last point is the score
+    metric: str | None = None
 
 
 @dataclass
@@ -108,21 +108,14 @@ def read_groups(args: Args) -> list[Group]:
     """The runs of each group; fails if there are not two groups with runs."""
     if len(args.groups) < 2:
         fail("give two groups or more, each as NAME=FOLDER")
-    wanted = {}  # metrics by group; "": of all groups
-    for text in args.metric:
-        name, _, metric = text.rpartition("=")
-        wanted[name] = metric
-    names = {text.partition("=")[0] for text in args.groups}
-    if unknown := wanted.keys() - names - {""}:
-        fail(f"--metric: there is no group {', '.join(sorted(unknown))}")
     groups = []
-    own_metric: str | None = None  # by which another program's runs are measured as well
+    metric = args.metric  # else what the first script is measured by, for all of them
     for text in args.groups:
         name, equals, given = text.partition("=")
         if not equals:
             fail(f"{text} is not of the form NAME=FOLDER")
-        found = read_group(name, Path(given), wanted.get(name, wanted.get("", own_metric)))
-        own_metric = own_metric or METRICS.get(next(iter(found.runs)).script)
+        found = read_group(name, Path(given), metric)
+        metric = metric or METRICS.get(next(iter(found.runs)).script)
         lost = [f"{name} {key.env_id} seed {key.seed}: {why}" for key, why in found.lost.items()]
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
         groups.append(Group(name, runs_by_env(found), lost, remarks))

@@ -1,23 +1,15 @@
 #!/usr/bin/env bash
-# Flags for environments that the defaults do not solve; docs/presets.md shows the scores. Run it
-# again to go on where it stopped. A first word chooses one of the two scripts; flags go to the
-# runner, see docs/benchmarks.md:
-#   benchmark/presets.sh --workers 4
-#   benchmark/presets.sh ppo --env-ids LunarLander-v3
+# Flags for environments that the defaults do not solve, of ppo.py or ppo_continuous_action.py;
+# docs/presets.md shows the scores. Run it again to go on where it stopped. Flags go to the runner,
+# see docs/benchmarks.md:
+#   benchmark/presets.sh ppo --workers 4
+#   benchmark/presets.sh ppo_continuous_action --env-ids BipedalWalker-v3
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-only=""
-if [[ $# -gt 0 && $1 != -* ]]; then
-    only=$1
-    shift
-fi
-case "$only" in
-    "" | ppo | ppo_continuous_action) ;;
-    *) echo "error: $only is neither ppo nor ppo_continuous_action" >&2; exit 2 ;;
-esac
-
-if [[ $only != ppo_continuous_action ]]; then
+script=${1-}
+shift || true
+if [[ $script == ppo ]]; then
     uv run benchmark/run.py \
         --command "uv run ppo/ppo.py --no-cuda" \
         --env-ids LunarLander-v3 MountainCar-v0 \
@@ -29,9 +21,7 @@ if [[ $only != ppo_continuous_action ]]; then
             --no-clip-vloss" \
         --num-seeds 5 --runs-dir runs/benchmark/presets/ppo \
         --plot docs/results/presets "$@"
-fi
-
-if [[ $only != ppo ]]; then
+elif [[ $script == ppo_continuous_action ]]; then
     uv run benchmark/run.py \
         --command "uv run ppo/ppo_continuous_action.py --no-cuda --compile" \
         --env-ids LunarLanderContinuous-v3 BipedalWalker-v3 \
@@ -41,4 +31,7 @@ if [[ $only != ppo ]]; then
             --num-minibatches 64" \
         --num-seeds 3 --runs-dir runs/benchmark/presets/ppo_continuous_action \
         --plot docs/results/presets "$@"
+else
+    echo "error: the first word must be ppo or ppo_continuous_action" >&2
+    exit 2
 fi

@@ -23,8 +23,9 @@ from tensorboard.util import tensor_util
 
 WINDOW = 100  # episodes in a rolling mean, and in a final score
 RETURN = "charts/episodic_return"
-# CleanRL's scripts in JAX log no single episodes, but the mean of each game's last one.
-MEAN_RETURN = "charts/avg_episodic_return"
+# What other programs call it: CleanRL's scripts in JAX log the mean of each game's last episode,
+# Stable-Baselines3 that of the last hundred episodes.
+RETURNS = (RETURN, "charts/avg_episodic_return", "rollout/ep_rew_mean")
 EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is the mean of
 # Of scripts with another score: in self-play returns sum to zero, and lengths are published.
 METRICS = {name: row.metric for name, row in SCRIPTS.items() if row.metric != RETURN}
@@ -362,13 +363,12 @@ def read_other_folder(folder: Path, name: re.Match[str], metric: str, found: Fou
     key = RunKey(name[2], name[1], int(name[3]))
     args = {"env_id": key.env_id, "seed": key.seed}
     facts = {"script": key.script, "args": args, "versions": {}}
-    run = read_run(folder, facts, metric)
-    if metric == RETURN and not len(run.scores):
-        run = read_run(folder, facts, MEAN_RETURN)
-    if len(run.scores):
-        found.add(key, run)
-    else:
-        found.leave_out(key, folder, f"{metric} was not logged")
+    for tag in RETURNS if metric == RETURN else (metric,):
+        run = read_run(folder, facts, tag)
+        if len(run.scores):
+            found.add(key, run)
+            return
+    found.leave_out(key, folder, f"{metric} was not logged")
 
 
 def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Found:

@@ -1,9 +1,12 @@
 """The table of the scripts, from which everything else is made: a new one is named here alone.
 
-Which units a script does not share with its parent, the headings of docs/notes/<script>.md say.
+Which units a script does not share with its parent, the headings of docs/notes/<script>.md say; its
+flags and their defaults, its class Args.
 """
 
+import ast
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -171,3 +174,20 @@ SCRIPTS: dict[str, Script] = {
 
 # Programs beside the scripts, without parent and anatomy: the extras that their headers draw on.
 PROGRAMS: dict[str, tuple[str, ...]] = {"evaluate.py": (), "league.py": ("league", "pettingzoo")}
+
+
+def defaults(source: str) -> dict[str, ast.expr]:
+    """The defaults in the class Args of a script's source, by field.
+
+    Raises SyntaxError for a source that is not Python, ValueError if it has no such class.
+    """
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Args":
+            assigned = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            return {ast.unparse(part.target): part.value for part in assigned if part.value}
+    raise ValueError("no class Args")
+
+
+def default_of(source: str, field: str) -> Any:
+    """The default of a field of Args, a literal; KeyError if there is no such field."""
+    return ast.literal_eval(defaults(source)[field])

@@ -1,9 +1,9 @@
 """The runs of run.py as an array of SLURM jobs.
 
 A job runs the same command as on this machine. Two minutes before its time is over SLURM sends
-SIGTERM to the script, which saves and ends with exit code 143; the job then puts itself back into
-the queue, and `--resume auto` goes on. SLURM does the same with a job whose machine is lost or
-given to another user.
+SIGTERM to the run, which saves and ends; the job then puts itself back into the queue, and
+`--resume auto` goes on. SLURM does the same with a job whose machine is lost or given to another
+user.
 """
 
 import shlex
@@ -18,7 +18,9 @@ from common import fail
 if TYPE_CHECKING:
     from run import Args, Task
 
-# `srun` and not the shell gets the signal; scancel ends both, and nothing is queued again.
+# What `srun` has started gets the signal, the job's shell does not; scancel ends both, and nothing
+# is queued again. A trap runs when the command has ended, with whatever exit code: torchrun's is 1.
+# srun must be told the number of CPUs: since SLURM 22.05 it does not take over the job's.
 TEMPLATE = """\
 #!/bin/bash
 #SBATCH --job-name=benchmark
@@ -34,7 +36,7 @@ export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cpus}}}
 commands=(
 {commands}
 )
-srun bash -c "exec ${{commands[$SLURM_ARRAY_TASK_ID]}}"
+srun --cpus-per-task={cpus} bash -c "trap 'exit 143' TERM; ${{commands[$SLURM_ARRAY_TASK_ID]}}"
 exit_code=$?
 if [ $exit_code = 143 ]; then
     exec scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"

@@ -36,6 +36,7 @@ import pandas as pd
 import tyro
 from common import cpu_count, fail, kill_all, mebibytes
 from runs import WINDOW, read_events, rolling_mean
+from scripts import default_of, defaults
 
 HERE = Path(__file__).resolve().parent
 PPO = HERE.parent / "ppo"
@@ -96,27 +97,23 @@ def python_of(given: Path | None, requirements: str, version: str = "3.10") -> l
     return [*start, str(HERE / "requirements" / requirements), "python"]
 
 
-def default_of(script: Path, field: str) -> str | None:
-    """The default of a script's flag, as its source has it; None if it has no such flag."""
-    found = re.search(rf"^    {field}: [^=]+ = (\S+)", script.read_text(), re.MULTILINE)
-    return found and found[1].strip('"')
-
-
 def our_programs(args: Args) -> list[Program]:
     """The script, as it comes and with each flag that may make it faster, or with --vary's."""
     script = PPO / args.script
     if not script.is_file():
         fail(f"there is no {script}")
+    known = defaults(script.read_text())
     start = ["uv", "run"] if args.ppo_python is None else python_of(args.ppo_python, "")
     command = [*start, str(script), "--eval-episodes", "0", *shared_flags(args)]
     for name in ("torch", "env"):
-        if default_of(script, f"{name}_threads"):
+        if f"{name}_threads" in known:
             command += [f"--{name}-threads", str(args.threads)]
     if args.vary is not None:
         flag, _, values = args.vary.partition("=")
-        variants = [[f"--{flag.lstrip('-')}", value] for value in values.split(",")]
+        flag = flag.lstrip("-").replace("_", "-")
+        variants = [[f"--{flag}", value] for value in values.split(",")]
     else:
-        faster = [name for name in ("compile", "bf16") if default_of(script, name)]
+        faster = [name for name in ("compile", "bf16") if name in known]
         variants = [[], *([f"--{name}"] for name in faster if not args.plain)]
     return [Program(" ".join([args.script, *v]), [*command, *v]) for v in variants]
 
@@ -139,14 +136,19 @@ def clone_program(
     return Program(label, command, path=str(script.parents[1]))
 
 
+def our_default(args: Args, field: str) -> Any:
+    """The default of a flag of the script."""
+    return default_of((PPO / args.script).read_text(), field)
+
+
 def sb3_program(args: Args) -> Program:
     """SB3's PPO with the script's hyperparameters; with its own until a score."""
-    env_id = args.env_id or SB3_ENVS.get(args.script) or default_of(PPO / args.script, "env_id")
+    env_id = args.env_id or SB3_ENVS.get(args.script) or our_default(args, "env_id")
     if args.script in SB3_GAMES:
         env_id = re.sub(r"-v5$", "NoFrameskip-v4", str(env_id))
     python = python_of(None, "sb3.txt", "3.11")
     command = [*python, str(HERE / "speed_sb3.py"), "--env-id", str(env_id)]
-    command += ["--threads", str(args.threads)]
+    command += ["--threads", str(args.threads), "--device", "cuda" if args.cuda else "cpu"]
     command += ["--script", args.script] if args.until is None else ["--runs-dir", "runs"]
     return Program("SB3 PPO", command, "--steps")
 
@@ -166,7 +168,8 @@ def programs(args: Args) -> list[Program]:
         python = python_of(None, "leanrl.txt")
         flags = ("--compile", "--cudagraphs") if args.cuda else ("--compile",)
         found.append(clone_program("LeanRL", script, python, args, flags))
-    if args.sb3 and (args.script in SB3_ENVS or (args.until and args.script in SB3_GAMES)):
+    games = () if args.until is None else SB3_GAMES
+    if args.sb3 and args.script in (*SB3_ENVS, *games):
         found.append(sb3_program(args))
     return found
 
@@ -208,11 +211,10 @@ def train(program: Program, more: list[str], folder: Path, args: Args) -> Ended:
 def measure(program: Program, args: Args) -> tuple[float, float]:
     """Environment steps per second and memory in MiB, of a short and a long run."""
     batch = 1
-    for name in ("num_envs", "num_steps"):
-        number = default_of(PPO / args.script, name) or 1
-        flag = f"--{name.replace('_', '-')}"
-        if flag in program.command:  # of --vary
-            number = program.command[program.command.index(flag) + 1]
+    for flag in ("num-envs", "num-steps"):
+        number = our_default(args, flag.replace("-", "_"))
+        if f"--{flag}" in program.command:  # of --vary
+            number = program.command[program.command.index(f"--{flag}") + 1]
         batch *= int(number)
     short = ITERATIONS_OF_SHORT * batch
     wanted = args.steps or STEPS.get(args.script, STEPS_OF_GAMES)
@@ -231,7 +233,7 @@ def time_to_score(program: Program, seed: int, args: Args) -> dict[str, Any]:
     assert args.until is not None
     more = ["--seed", str(seed)]
     if program.steps_flag == "--steps":  # SB3 comes without a number of steps
-        more += ["--steps", str(args.steps or default_of(PPO / args.script, "total_timesteps"))]
+        more += ["--steps", str(args.steps or our_default(args, "total_timesteps"))]
     elif args.steps:
         more += [program.steps_flag, str(args.steps)]
     with tempfile.TemporaryDirectory() as folder:
@@ -248,12 +250,6 @@ def time_to_score(program: Program, seed: int, args: Args) -> dict[str, Any]:
 
 
 # ------ the tables ------
-def spread(values: pd.Series, digits: int) -> str:
-    """Median and range of the rounds."""
-    low, middle, high = (f"{x:,.{digits}f}" for x in (values.min(), values.median(), values.max()))
-    return f"{middle} ({low} to {high})"
-
-
 def speed_table(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """A row for each program: speed, memory, and the ratio of its speed to the reference's."""
     speeds = rows.pivot(index="round", columns="program", values="steps_per_second")

@@ -4,8 +4,8 @@
         benchmark/speed_sb3.py --script ppo.py --env-id CartPole-v1 --steps 100000
 
 Without --script it has its own hyperparameters, on Atari games (PongNoFrameskip-v4) with its own
-wrappers, a stack of four frames and its network for images. Trains on the CPU. With --runs-dir it
-writes the return of each episode as the scripts do, for TensorBoard.
+wrappers, a stack of four frames and its network for images. With --runs-dir it writes the return of
+each episode as the scripts do, for TensorBoard.
 """
 
 from dataclasses import dataclass
@@ -44,6 +44,7 @@ class Args:
     script: Literal["ppo.py", "ppo_continuous_action.py"] | None = None  # hyperparameters; or SB3's
     runs_dir: Path | None = None  # folder to write episodes to
     threads: int = 1  # CPU threads
+    device: str = "cpu"  # where it is trained: cpu, cuda
     seed: int = 1  # of the environments, the weights and the sampling
 
 
@@ -65,12 +66,12 @@ class EpisodeLog(BaseCallback):
         return True
 
 
-def make_counterpart(script: str, env_id: str, seed: int) -> PPO:
+def make_counterpart(script: str, args: Args) -> PPO:
     """An agent with the hyperparameters of a script that has learned nothing yet."""
     if script == "ppo.py":
-        envs, learning_rate = make_vec_env(env_id, 4, seed=seed), 2.5e-4
+        envs, learning_rate = make_vec_env(args.env_id, 4, seed=args.seed), 2.5e-4
     else:
-        envs, learning_rate = make_vec_env(env_id, 1, seed=seed), 3e-4
+        envs, learning_rate = make_vec_env(args.env_id, 1, seed=args.seed), 3e-4
         envs = VecNormalize(envs, clip_obs=10.0, clip_reward=10.0, gamma=0.99)
     return PPO(
         "MlpPolicy",
@@ -82,28 +83,26 @@ def make_counterpart(script: str, env_id: str, seed: int) -> PPO:
         clip_range_vf=0.2,
         vf_coef=0.25,  # 0.5 in the scripts, whose value loss has a factor of one half
         max_grad_norm=0.5,
-        seed=seed,
-        device="cpu",
+        seed=args.seed,
+        device=args.device,
         **COUNTERPARTS[script],
     )
 
 
-def make_default(env_id: str, seed: int) -> PPO:
+def make_default(args: Args) -> PPO:
     """One with SB3's own: one environment, of Atari games a stack of four frames."""
-    if "NoFrameskip" in env_id:
-        envs = VecFrameStack(make_atari_env(env_id, seed=seed), n_stack=4)
-        return PPO("CnnPolicy", envs, seed=seed, device="cpu")
-    return PPO("MlpPolicy", make_vec_env(env_id, seed=seed), seed=seed, device="cpu")
+    options: dict[str, Any] = {"seed": args.seed, "device": args.device}
+    if "NoFrameskip" in args.env_id:
+        envs = VecFrameStack(make_atari_env(args.env_id, seed=args.seed), n_stack=4)
+        return PPO("CnnPolicy", envs, **options)
+    return PPO("MlpPolicy", make_vec_env(args.env_id, seed=args.seed), **options)
 
 
 def main() -> None:
     """Train."""
     args = tyro.cli(Args, description=__doc__)
     torch.set_num_threads(args.threads)
-    if args.script is None:
-        model = make_default(args.env_id, args.seed)
-    else:
-        model = make_counterpart(args.script, args.env_id, args.seed)
+    model = make_counterpart(args.script, args) if args.script else make_default(args)
     log = None if args.runs_dir is None else EpisodeLog(args.runs_dir / "sb3")
     model.learn(args.steps, callback=log)
 

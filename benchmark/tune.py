@@ -14,8 +14,8 @@ A search space is one word for each flag:
 
 A trial trains seed after seed, on each environment. Its score is the mean over its runs, where
 ENV_ID=LOW:HIGH says which scores of an environment count as 0 and 1; LOW may be the larger one.
-After each seed a trial ends if it is below the median of earlier trials (Optuna's MedianPruner). A
-run that fails, or whose flags the script refuses, fails its trial.
+After each seed but the last a trial ends if it is below the median of earlier trials (Optuna's
+MedianPruner). A run that fails, or whose flags the script refuses, fails its trial.
 
 Ctrl-C saves the runs and stops; a second one kills them. The same call again finishes what is left.
 Exit codes: 0 when all is done, 1 if no trial succeeded or a run of the check failed, 2 for bad
@@ -165,7 +165,7 @@ class Search:
                 return math.nan
             means.append(scores.mean())
             trial.report(float(np.mean(means)), seed)
-            if trial.should_prune():
+            if seed < self.seeds[-1] and trial.should_prune():
                 raise optuna.TrialPruned
         return float(np.mean(means))
 

@@ -19,7 +19,6 @@ sys.path.append(str(ROOT / "benchmark"))
 import stats
 from edits import Ablation, ablations
 from effects import Effect, read_effects
-from stats import ALPHA
 
 TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their details begin
     "ppo.py": ("core", "aux", "deviation"),
@@ -28,14 +27,9 @@ TRAINED = {  # by benchmark/ablation.sh: scripts, and how the tags of their deta
 RESULTS = Path("docs/results")
 NOT_RUN = "not run yet"
 SAME = "the same scores"
-COUNTS = """\
-{compared} differences were measured. In {same} of them all scores are the same; of the other
-{intervals}, about {chance:.0f} would have a 95 % interval without 0 by chance alone. {certain} have
-one: they are bold in the tables."""
 SURE = """\
-**More than chance explains** (Holm's correction over all {compared}), in percent of what the
-script with all details learns:"""
-UNSURE = "**May be chance**, though bold in the tables:"
+**Significant** (Holm's correction over all differences below), in percent of what the script with
+all details learns:"""
 
 
 def number(x: float) -> str:
@@ -49,14 +43,12 @@ def runs(count: int) -> str:
 
 
 def cell(effect: Effect | None) -> str:
-    """The difference with its interval, bold if 0 is not in it; or that all scores are the same."""
+    """The difference with its interval, or that all scores are the same, or why there is none."""
     if effect is None or effect.runs == 0:
         return NOT_RUN
     if effect.diverged:
         return f"{effect.diverged} of {runs(effect.runs)} diverged"
     text = SAME if effect.same else number(effect.difference)
-    if effect.certain:
-        text = f"**{text}**"
     if not (effect.same or math.isnan(effect.low)):
         text += f" ({number(effect.low)} to {number(effect.high)})"
     if effect.runs != effect.baseline_runs:
@@ -75,10 +67,10 @@ def label(tag: str) -> str:
     return f"`{name}` {text or DETAILS[tag]}"
 
 
-def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
+def table(wanted: Iterable[Ablation], effects: list[Effect], sure: list[Effect]) -> str:
     """Markdown table of the ablations of a script: a line for each, a column for each environment.
 
-    Those that are not trained have dashes.
+    Those that are not trained have dashes. sure: the effects that are bold.
     """
     by_env = {effect.env_id: effect for effect in effects}
     found = {(effect.tag, effect.env_id): effect for effect in effects}
@@ -92,7 +84,8 @@ def table(wanted: Iterable[Ablation], effects: list[Effect]) -> str:
         lines.append(f"| score with all of them | | {' | '.join(scores)} |")
     for ablation in wanted:
         if ablation.edits:
-            cells = [cell(found.get((ablation.tag, env_id))) for env_id in columns]
+            own = [found.get((ablation.tag, env_id)) for env_id in columns]
+            cells = [f"**{cell(one)}**" if one in sure else cell(one) for one in own]
         else:
             cells = ["-"] * len(columns)
         lines.append(f"| {label(ablation.tag)} | {ablation.without} | {' | '.join(cells)} |")
@@ -111,43 +104,22 @@ def named(effects: list[Effect]) -> str:
     return "; ".join(texts)
 
 
-def beyond_chance(effects: list[Effect]) -> list[Effect]:
-    """Those that Holm's correction over all of these effects leaves, the surest first."""
-    return [effects[index] for index in stats.beyond_chance([effect.p for effect in effects])]
+def beyond_chance(by_script: dict[str, list[Effect]]) -> dict[str, list[Effect]]:
+    """By script, the effects that Holm's correction over all of these effects leaves."""
+    every = [effect for own in by_script.values() for effect in own]
+    sure = [every[index] for index in stats.beyond_chance([effect.p for effect in every])]
+    return {script: [one for one in own if one in sure] for script, own in by_script.items()}
 
 
-def lines_about(effects: list[Effect], by_script: dict[str, list[Effect]]) -> str:
+def lines_about(by_script: dict[str, list[Effect]]) -> str:
     """A list in Markdown: without which details of each script less is learned, or more."""
     lines = []
     for script, own in by_script.items():
-        shown = [effect for effect in own if effect in effects]
-        if lost := [effect for effect in shown if effect.lost > 0]:
+        if lost := [effect for effect in own if effect.lost > 0]:
             lines.append(f"- `{script}` learns less without {named(lost)}")
-        if gained := [effect for effect in shown if effect.lost < 0]:
+        if gained := [effect for effect in own if effect.lost < 0]:
             lines.append(f"- `{script}` learns more without {named(gained)}")
     return "\n".join(lines) or "- none"
-
-
-def paragraphs(by_script: dict[str, list[Effect]]) -> list[str]:
-    """How many effects were measured, which are certain and which may be chance."""
-    compared = [one for own in by_script.values() for one in own if not math.isnan(one.p)]
-    if not compared:
-        return []
-    intervals = [effect for effect in compared if not effect.same]
-    certain = [effect for effect in intervals if effect.certain]
-    sure = beyond_chance(compared)
-    unsure = [effect for effect in certain if effect not in sure]
-    counts = COUNTS.format(
-        compared=len(compared),
-        same=len(compared) - len(intervals),
-        intervals=len(intervals),
-        chance=ALPHA * len(intervals),
-        certain=len(certain),
-    )
-    parts = [counts, SURE.format(compared=len(compared)), lines_about(sure, by_script)]
-    if unsure:
-        parts += [UNSURE, lines_about(unsure, by_script)]
-    return parts
 
 
 def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Effect]]]:
@@ -172,10 +144,7 @@ def measured(collection: Collection) -> dict[str, tuple[list[Ablation], list[Eff
 
 def sure_effects(collection: Collection) -> dict[str, list[Effect]]:
     """By script, the effects that are more than chance explains, among those of all scripts."""
-    by_script = {script: effects for script, (_, effects) in measured(collection).items()}
-    compared = [one for own in by_script.values() for one in own if not math.isnan(one.p)]
-    sure = beyond_chance(compared)
-    return {script: [one for one in own if one in sure] for script, own in by_script.items()}
+    return beyond_chance({script: own for script, (_, own) in measured(collection).items()})
 
 
 def changes(effects: list[Effect]) -> str:
@@ -197,12 +166,14 @@ def sentences(collection: Collection) -> dict[str, list[str]]:
 
 
 def summary(collection: Collection) -> str:
-    """What the ablations of all scripts say, in a few paragraphs."""
-    found = measured(collection)
-    return "\n\n".join(paragraphs({script: effects for script, (_, effects) in found.items()}))
+    """The significant effects in the ablations of all scripts."""
+    return f"{SURE}\n\n{lines_about(sure_effects(collection))}"
 
 
 def tables(collection: Collection) -> str:
     """The table of each script that has ablations."""
-    found = measured(collection)
-    return "\n\n".join(f"**`{script}`**\n\n{table(*of)}" for script, of in found.items())
+    sure = sure_effects(collection)
+    parts = []
+    for script, (wanted, effects) in measured(collection).items():
+        parts.append(f"**`{script}`**\n\n{table(wanted, effects, sure[script])}")
+    return "\n\n".join(parts)

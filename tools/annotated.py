@@ -90,8 +90,8 @@ def parse(text: str, source: str) -> tuple[str, list[Part]]:
 
 
 def measured(tag: str, effects: list[Effect]) -> str:
-    """A sentence on what leaving out a detail did to the score; empty if it was not run."""
-    own = [effect for effect in effects if effect.tag == tag and effect.runs]
+    """A sentence on what leaving out a detail did to the score; empty if that may be chance."""
+    own = [effect for effect in effects if effect.tag == tag]
     if not own:
         return ""
     return f"Change of the mean score without it, as [measured](ablations.md): {changes(own)}."
@@ -138,8 +138,8 @@ def headings(parts: list[Part]) -> str:
 def page(source: str, text: str, effects: list[Effect]) -> str:
     """Text of the page that explains a script.
 
-    source: of the script; text: the explanation; effects: of leaving out its details. Raises
-    ValueError if explanation and script do not fit together.
+    source: of the script; text: the explanation; effects: the sure ones of leaving out its details.
+    Raises ValueError if explanation and script do not fit together.
     """
     introduction, parts = parse(text, source)
     out = ['<div class="read-intro" markdown>', ""]

@@ -24,9 +24,6 @@ GROUPS = {  # heading of each group
     "multidiscrete": "MultiDiscrete actions",
     "aux": "Auxiliary, outside the 37",
 }
-NOT_IMPLEMENTED = {
-    "aux-1": "No script anneals `clip_coef`; it is constant in the runs that we compare with, too.",
-}
 TAG = re.compile(r"\[([a-z]+-\d+|deviation)\] *(.*)")
 
 
@@ -118,7 +115,7 @@ def places(name: str, tags: dict[str, dict[str, Tag]]) -> str:
     """Where a detail is: its line in the first script that has it, and how many more do."""
     found = [(script, tags[script][name]) for script in tags if name in tags[script]]
     if not found:
-        return NOT_IMPLEMENTED.get(name, "In no script.")
+        return "In no script."
     script, tag = found[0]
     text = f"Line: {link(script, tag.line, f'`{script}`, line {tag.line}')}"
     if others := len(found) - 1:

@@ -15,7 +15,6 @@ which is replaced when the site is built (tools/pages.py). Kinds:
 - `results all`: every score (scores.py).
 """
 
-import ast
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import details
 import mutations
 import notes
 import scores
+from scripts import defaults
 from sync import Collection
 
 BLOCK = re.compile(r"(<!-- begin (\w+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -43,7 +43,6 @@ class Flag:
     """A flag of a script's command line, as its class Args has it."""
 
     name: str  # --num-envs
-    topic: str  # of the comment above its group of lines: the task
     default: str  # in Markdown
     meaning: str  # in Markdown
 
@@ -58,25 +57,15 @@ def flags(source: str) -> list[Flag]:
     Raises SyntaxError for a source that is not Python, ValueError if it has no such class.
     """
     lines = source.splitlines()
-    classes = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)}
-    if "Args" not in classes:
-        raise ValueError("no class Args")
     found = []
-    for node in classes["Args"].body:
-        if not isinstance(node, ast.AnnAssign) or node.value is None:
-            continue
-        above = lines[classes["Args"].lineno : node.lineno]
-        topics = [line.strip(" #") for line in above if line.strip().startswith("#")]
-        # Columns count bytes; the lines are ASCII up to their comments.
-        if node.end_lineno != node.lineno:
-            raise ValueError(f"line {node.lineno}: a field of Args has to be one line")
-        line = lines[node.lineno - 1]
-        default = line[node.value.col_offset : node.value.end_col_offset]
-        meaning = line[node.value.end_col_offset :].strip(" #")
+    for field, value in defaults(source).items():
+        code, _, meaning = lines[value.lineno - 1].partition("  # ")
+        name, _, default = code.rpartition(" = ")
+        if not name.startswith(f"    {field}: "):
+            raise ValueError(f"line {value.lineno}: a field of Args has to be one line")
         meaning = re.sub(r"--[a-z][a-z0-9-]*", r"`\g<0>`", meaning).replace("|", "\\|")
         shown = WORDS.get(default) or f"`{default.strip(chr(34))}`"
-        topic = topics[-1] if topics else ""
-        found.append(Flag(flag_name(ast.unparse(node.target)), topic, shown, meaning))
+        found.append(Flag(flag_name(field), shown, meaning))
     return found
 
 
@@ -92,13 +81,10 @@ def folded(title: str, text: str, style: str = "abstract") -> str:
 
 
 def flags_section(source: str, parent: str, parent_source: str) -> str:
-    """The flags that make a script different from its parent; --help prints all.
-
-    A script without a parent shows those of the task and the algorithm.
-    """
+    """The flags that make a script different from its parent; all, if it has none."""
     everything = flags(source)
     if not parent:
-        return flags_table([f for f in everything if f.topic in ("the task", "the algorithm")])
+        return flags_table(everything)
     rows = {flag.row() for flag in flags(parent_source)}
     shown = [flag for flag in everything if flag.row() not in rows]
     if not shown:

@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pandas as pd
+from scripts import default_of
 from stats import short_number
 from sync import Collection, diff_size
 
@@ -230,8 +231,7 @@ def evidence(collection: Collection, script: str, rows: list[Row]) -> str:
     Full: as many steps as the published runs of the script, or of any script in that environment;
     without such runs, as many as the script trains for by default.
     """
-    source = collection.source(script)
-    default = int(re.findall(r"^    total_timesteps: int = ([\d_]+)", source, re.MULTILINE)[0])
+    default = default_of(collection.source(script), "total_timesteps")
     lengths = published_scores(collection.root).groupby("env_id").steps.first()
     parts = [0.0]
     for row in sorted(rows, key=lambda row: row.env_id != collection.family[script].shown):

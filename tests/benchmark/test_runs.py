@@ -87,17 +87,23 @@ def test_the_newest_finished_run_counts_and_lost_ones_are_told(tmp_path, capsys)
 
 
 def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
-    for name, steps in (("CartPole-v1__ppo__1__17", 6000), ("ALE/Pong-v5__ppo__2__17", 6000)):
-        part = {"start": 0, "episodes": episodes(np.full(9, 5.0)), "last": (steps, 360.0)}
-        made = make_run(tmp_path / "made", name.partition("__")[0], 1, [part])
+    tags = {
+        "CartPole-v1__ppo__1__17": "charts/episodic_return",
+        "ALE/Pong-v5__ppo__2__17": "charts/avg_episodic_return",
+        "X-v0__sb3__1_1": "rollout/ep_rew_mean",
+    }
+    for name, tag in tags.items():
+        part = {"start": 0, "episodes": episodes(np.arange(9.0)), "last": (6000, 360.0)}
+        made = make_run(tmp_path / "made", name.partition("__")[0], 1, [part], tag=tag)
         target = tmp_path / "theirs" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         made.rename(target)
         (target / "args.json").unlink()
     found = runs.find_runs(tmp_path / "theirs")
-    assert {(key.script, key.env_id, key.seed) for key in found.runs} == {
-        ("ppo", "CartPole-v1", 1),
-        ("ppo", "ALE/Pong-v5", 2),
+    assert {tuple(key): run.score for key, run in found.runs.items()} == {
+        ("ppo", "CartPole-v1", 1): 4.0,
+        ("ppo", "ALE/Pong-v5", 2): 4.0,
+        ("sb3", "X-v0", 1): 8.0,  # the last point, a mean already
     }
     assert len(runs.find_runs(tmp_path / "theirs", pattern="Cart*").runs) == 1
     assert not runs.find_runs(tmp_path / "theirs", "charts/absent").runs

@@ -1,6 +1,6 @@
 """The runner's jobs, in a SLURM cluster that is started on this machine."""
 
-import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,23 +10,16 @@ from helpers.benchmark_runs import FakeScript, starts, stops
 from helpers.command_line import wait_until
 
 pytestmark = pytest.mark.slow("SLURM")
+ASKED = ("--launcher", "slurm", "--partition", "gpu", "--hours", "0.5", "--cpus", "1")
+# As torchrun does: a run that was told to stop ends well, and the program that started it with 1.
+LAUNCHER = """bash -c 'trap "exit 1" TERM; "$0" "$@"'"""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     if reason := slurm_cluster.why_not():
         pytest.skip(reason)
-    with contextlib.ExitStack() as stack:
-        environment, why = {}, ""
-        for _ in range(2):  # somebody else may have taken a port in the meantime
-            try:
-                folder = tmp_path_factory.mktemp("slurm")
-                environment = stack.enter_context(slurm_cluster.cluster(folder))
-                break
-            except RuntimeError as error:
-                why = str(error)
-        if not environment:
-            pytest.skip(why)
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as environment:
         yield environment
 
 
@@ -44,8 +37,8 @@ def jobs(cluster: dict[str, str], form: str = "%i") -> list[str]:
 def test_jobs_run_save_when_their_time_is_over_and_go_on(fake, cluster, tmp_path):
     """Two seeds end at once, two train until SLURM warns them, as it does before the time limit."""
     flags = ("--env-ids", "A-v0", "Slow-v0", "--num-seeds", "2", "--workers", "4")
-    asked = ("--launcher", "slurm", "--partition", "gpu", "--hours", "0.5", "--cpus", "1")
-    submitted = fake.run(*flags, *asked, "--plot", str(tmp_path / "out"))
+    launched = f"{LAUNCHER} {sys.executable} {fake.path}"
+    submitted = fake.run(*flags, *ASKED, "--plot", str(tmp_path / "out"), command=launched)
     assert submitted.returncode == 0, submitted.stderr
     assert "4 runs are jobs of array" in submitted.stdout and "draws them" in submitted.stdout
     fake.wait_until_running(4)
@@ -61,6 +54,15 @@ def test_jobs_run_save_when_their_time_is_over_and_go_on(fake, cluster, tmp_path
     logs = [log.read_text() for log in fake.runs_dir.glob("logs/*.log")]  # as of local runs
     assert len(logs) == 4 and all("steps, 1 steps/s" in log for log in logs)
     wait_until(lambda: not jobs(cluster), seconds=60)
+
+
+def test_a_job_that_the_user_ends_saves_and_does_not_come_back(fake, cluster):
+    fake.run("--env-ids", "Slow-v0", "--num-seeds", "1", *ASKED)
+    fake.wait_until_running(1)
+    slurm_cluster.ask("scancel", *jobs(cluster), env=cluster)
+    wait_until(lambda: not jobs(cluster), seconds=60)
+    (folder,) = fake.run_folders()
+    assert stops(folder) and len(starts(folder)) == 1
 
 
 def test_what_slurm_refuses_is_told(fake):

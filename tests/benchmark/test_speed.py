@@ -1,5 +1,6 @@
 """benchmark/speed.py: what it runs, what it measures, and what its tables say."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -8,10 +9,14 @@ import pytest
 import speed
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
+from sync import Collection
 
 # Uses the CPU for a start and for its steps, and is as slow as these are.
 BUSY = """
 import sys, time
+class Args:
+    num_envs: int = 4
+    num_steps: int = 1
 steps = int(sys.argv[sys.argv.index("--total-timesteps") + 1])
 while time.process_time() < 0.3 + steps / {rate}:
     pass
@@ -67,6 +72,30 @@ def test_all_train_the_same_environment(clones):
     assert "--torch-threads" in ours.command and "3" in ours.command
 
 
+def test_all_train_on_the_same_device():
+    for cuda, ours, sb3 in ((True, "--cuda", "cuda"), (False, "--no-cuda", "cpu")):
+        first, *_, last = speed.programs(speed.Args(cuda=cuda))
+        assert ours in first.command
+        assert last.command[last.command.index("--device") + 1] == sb3
+
+
+@pytest.mark.parametrize("script", Collection().scripts())
+def test_two_rollouts_of_a_script_are_the_short_run(script, monkeypatch):
+    """Also where the flag of the environments has an alias, and with --vary."""
+    asked = []
+
+    def train(_program: speed.Program, more: list[str], *_: object) -> speed.Ended:
+        asked.append(int(more[1]))
+        return speed.Ended(0.0, wall=len(asked), cpu=len(asked), memory=1.0)
+
+    monkeypatch.setattr(speed, "train", train)
+    for program in speed.programs(speed.Args(script=script, vary="num_steps=3,5")):
+        speed.measure(program, speed.Args(script=script))
+    source = (speed.PPO / script).read_text()
+    (num_envs,) = re.findall(r"^    num_envs: .* = (\d+)  # ", source, re.MULTILINE)
+    assert asked[::2] == [2 * 3 * int(num_envs), 2 * 5 * int(num_envs)]
+
+
 def test_games_have_their_fast_variants(clones):
     args = speed.Args(script="ppo_atari_envpool.py", leanrl=clones / "leanrl")
     names = [program.name.partition(" ")[2] for program in speed.programs(args)]
@@ -91,7 +120,7 @@ def test_ratios_are_formed_within_a_round():
 def test_the_script_is_measured_with_each_value_of_a_flag(tmp_path, monkeypatch):
     (tmp_path / "ppo.py").write_text(BUSY.format(rate=2000))
     monkeypatch.setattr(load_program("speed.py"), "PPO", tmp_path)
-    words = ("--vary", "num-envs=1,8", "--steps", "800", "--rounds", "1")
+    words = ("--vary", "num_envs=1,8", "--steps", "800", "--rounds", "1")
     out = tmp_path / "scaling.csv"
     done = run_program("speed.py", *words, "--ppo-python", sys.executable, "--out", str(out))
     assert done.returncode == 0, done.stderr

@@ -85,7 +85,7 @@ def test_rows_computed_by_hand(root: Path):
 def test_evidence(rows: str, expected: str, root: Path):
     lines = [f"{row},1,ppo_atari.py,cpu,\n" for row in rows.splitlines()]
     (root / "docs/results/ppo_atari_pong_scores.csv").write_text("".join([HEADER, *lines]))
-    (root / "ppo/ppo_atari.py").write_text("    total_timesteps: int = 2_000_000  # in all\n")
+    (root / "ppo/ppo_atari.py").write_text("class Args:\n    total_timesteps: int = 2_000_000\n")
     collection = Collection(root, {"ppo_atari.py": Script(None, None)}, ())
     own = rows_of_scripts(root, ["ppo_atari.py"])["ppo_atari.py"]
     assert evidence(collection, "ppo_atari.py", own) == expected
