@@ -1,10 +1,7 @@
 """What every test module shares."""
 
 import os
-import re
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +14,9 @@ SLOW = "slow(what): takes seconds because of `what`; -m 'not slow' leaves it out
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SLOW)
-    if GIVEN is not None and original_of(GIVEN) != Path(GIVEN).name:
-        folder = tempfile.TemporaryDirectory()
-        config.add_cleanup(folder.cleanup)
-        os.environ["PPO_SCRIPT"] = str(shutil.copy(GIVEN, Path(folder.name, original_of(GIVEN))))
+    if GIVEN and not (Path(GIVEN).is_file() and (SCRIPTS / Path(GIVEN).name).is_file()):
+        # All tests would pass, and be about another file.
+        raise pytest.UsageError(f"PPO_SCRIPT: {GIVEN} is no file with the name of a script")
     # A shell ignores Ctrl-C for what it starts in the background, and that would be inherited by
     # the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -40,20 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
-def original_of(given: str) -> str:
-    """The script that a file is a copy of: by its name, or by the command in its docstring."""
-    file = Path(given)
-    found = re.search(r"ppo/(ppo\w*\.py)", file.read_text()) if file.is_file() else None
-    names = [file.name, found[1] if found else ""]
-    known = [name for name in names if name and (SCRIPTS / name).is_file()]
-    if not file.is_file() or not known:  # all tests would pass, and be about another file
-        raise pytest.UsageError(f"PPO_SCRIPT: {given} is no copy of a script")
-    return known[0]
-
-
 def pytest_report_header() -> str | None:
     """Says which file is tested, if not the one in ppo/."""
-    return f"PPO_SCRIPT: testing {GIVEN} in place of ppo/{original_of(GIVEN)}" if GIVEN else None
+    return f"PPO_SCRIPT: testing {GIVEN} in place of ppo/{Path(GIVEN).name}" if GIVEN else None
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests of mutations do without xdist

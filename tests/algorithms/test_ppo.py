@@ -1,6 +1,7 @@
 """train() as a whole: which rows it learns from, how it steps, what it logs, what it can solve."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,9 @@ def scalars_but_speed(run: Any) -> dict[str, list[tuple[int, float]]]:
 
 
 # ------ rows ------
-@pytest.mark.parametrize("async_envs", [False, True])
-def test_environments_are_stepped_side_by_side_and_reset_on_the_same_step(
-    async_envs: bool, tmp_path: Path
-):
+def test_environments_are_stepped_side_by_side_and_reset_on_the_same_step(tmp_path: Path):
     """The last observation is kept, also of an environment that overwrites its only array."""
-    args = ppo.Args(**COUNTER, async_envs=async_envs)
-    envs = ppo.make_envs(args, tmp_path)
+    envs = ppo.make_envs(ppo.Args(**COUNTER), tmp_path)
     obs, _ = envs.reset(seed=5)
     assert envs.num_envs == len(obs) == 3
     assert obs.tolist() == [[seed, 0, 0, 0] for seed in (5, 6, 7)]  # a seed of its own for each
@@ -128,16 +125,12 @@ def test_every_row_is_a_step_that_was_taken(spy: Spy, tmp_path: Path):
         assert rewards[:, env].tolist() == [probes.reward_of(*step[:2]) for step in executed]
 
 
-@pytest.mark.parametrize("async_envs", [False, True])
-def test_truncated_episodes_are_bootstrapped_from_their_last_observation(
-    async_envs: bool, spy: Spy, tmp_path: Path
-):
+def test_truncated_episodes_are_bootstrapped_from_their_last_observation(spy: Spy, tmp_path: Path):
     """A step's return is its reward and the value after it; 0 if it terminates, whatever else.
 
     Rows of the batch belong together: nothing is transposed on the way.
     """
-    args = {**COUNTER, "gae_lambda": 0.0, "total_timesteps": 21, "async_envs": async_envs}
-    run = train(ppo, tmp_path, **args)
+    run = train(ppo, tmp_path, **COUNTER | {"gae_lambda": 0.0, "total_timesteps": 21})
     torch.manual_seed(run.args.seed)
     envs = ppo.make_envs(run.args, tmp_path)
     initial = ppo.Agent(envs)  # the values are those before the first gradient step
@@ -243,20 +236,30 @@ def test_target_kl(
 
 
 # ------ reproducibility ------
-@pytest.mark.parametrize("flags", [CARTPOLE, COUNTER], ids=["CartPole", "Counter"])
-def test_the_seed_decides_and_worker_processes_change_nothing(
-    flags: dict[str, Any], tmp_path: Path
-):
+def test_the_seed_decides_and_worker_processes_change_nothing(tmp_path: Path):
     changes = {"again": {}, "workers": {"async_envs": True}, "other": {"seed": 4}}
-    run = train(ppo, tmp_path, **flags)
+    run = train(ppo, tmp_path, **COUNTER)
     again, workers, other = (
-        train(ppo, tmp_path / name, **flags | change) for name, change in changes.items()
+        train(ppo, tmp_path / name, **COUNTER | change) for name, change in changes.items()
     )
     for same in (again, workers):
         assert_same_weights(run, same)
         assert scalars_but_speed(run) == scalars_but_speed(same)
     with pytest.raises(AssertionError):
         assert_same_weights(run, other)
+
+
+def test_a_resumed_part_has_episodes_and_noise_of_its_own(tmp_path: Path):
+    """Of four actions of an agent that learns nothing, about one is the first part's."""
+    probes.EXECUTED.clear()
+    run = train(ppo, tmp_path, **COUNTER | {"learning_rate": 0.0})
+    first = probes.EXECUTED.copy()
+    probes.EXECUTED.clear()
+    more = replace(run.args, total_timesteps=2 * run.args.total_timesteps)
+    assert ppo.train(more, tmp_path, ppo.load_checkpoint(tmp_path / "checkpoint.pt")) == 0
+    pairs = list(zip(first, probes.EXECUTED, strict=True))
+    assert not {a[0] for a, _ in pairs} & {b[0] for _, b in pairs}  # seeds of the episodes
+    assert 0.15 < np.mean([a[3] == b[3] for a, b in pairs]) < 0.35
 
 
 @pytest.mark.slow("torch.compile")

@@ -7,7 +7,9 @@ in place of the gradient: known functions, which compile in no time.
 import dataclasses
 import os
 import pickle
+import re
 import signal
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,7 +23,14 @@ from filelock import FileLock
 from helpers import command_line
 from helpers.checks import assert_envpool_is_asked, assert_orthogonal, assert_refused
 from helpers.definitions import advantages_by_definition
-from helpers.in_process import Run, flags_shown, load_script, record_waiting_signals, train
+from helpers.in_process import (
+    Run,
+    flags_shown,
+    load_script,
+    record_calls,
+    record_waiting_signals,
+    train,
+)
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
@@ -110,11 +119,18 @@ def test_initial_weights_are_orthogonal():
     assert_orthogonal([x for name, x in weights.items() if name.endswith("weight")], stds)
 
 
-@both
-def test_weights_have_a_definite_type(script: ModuleType):
+def test_weights_have_a_definite_type():
     """The first gradient step would give them one, and everything would be compiled again."""
-    agent = jax.eval_shape(lambda: script.Agent(Space(), nnx.Rngs(3)))
+    agent = jax.eval_shape(lambda: LOOP.Agent(Space(), nnx.Rngs(3)))
     assert not any(x.weak_type for x in jax.tree.leaves(agent))
+
+
+def test_bf16_rounds_the_convolutions():
+    """And the features are float32 again."""
+    obs = jnp.zeros((2, 4, 84, 84), jnp.uint8)
+    program = jax.make_jaxpr(lambda: LOOP.Agent(Space(), nnx.Rngs(3), True).features(obs))()
+    assert len(re.findall(r":bf16\[\S+\] = conv_general_dilated", str(program))) == 3
+    assert [x.dtype for x in program.out_avals] == [jnp.float32]
 
 
 def test_actions_are_sampled_from_the_policy():
@@ -261,7 +277,7 @@ def small(script: ModuleType) -> type:
             self.actor = nnx.Linear(8, 5, kernel_init=nnx.initializers.orthogonal(0.01), rngs=rngs)
 
         def features(self, obs: Any) -> Any:
-            return self.network(obs[:, 0, :1, 0] / 255.0)
+            return self.network(obs[:, 0, :1, 0].astype(float))
 
     return Small
 
@@ -317,12 +333,14 @@ def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
             rewards, values, next_values, terminated, truncated, run.args
         )
         np.testing.assert_allclose(advantages, wanted, rtol=1e-4, atol=1e-4)
+    logged = run.scalars()["losses/explained_variance"]
+    explained = [1 - x["advantages"].var() / x["returns"].var() for x in batches[::4]]
+    np.testing.assert_allclose([x for _, x in logged], explained, atol=1e-5)
 
 
 @pytest.mark.slow("JAX compiles")
-@both
-def test_learning_rate_is_annealed_as_in_torch(script: ModuleType):
-    found = timetable_run(script)[0].scalars()["charts/learning_rate"]
+def test_learning_rate_is_annealed_as_in_torch():
+    found = timetable_run(LOOP)[0].scalars()["charts/learning_rate"]
     assert [step for step, _ in found] == [20, 40, 60, 80, 100]
     wanted = 0.01 * np.array([1, 0.8, 0.6, 0.4, 0.2])
     np.testing.assert_allclose([value for _, value in found], wanted, rtol=1e-6)
@@ -354,11 +372,21 @@ def test_scan_is_the_loop():
 
 
 @pytest.mark.slow("JAX compiles")
-@both
-def test_resumed_equals_uninterrupted(script: ModuleType, watched: None, tmp_path: Path):
+def test_resumed_equals_uninterrupted(watched: None, tmp_path: Path):
     """After each rollout the timetable begins anew."""
-    whole, _ = timetable_run(script)
-    jax_command_line.assert_resumed_equals(script, whole, tmp_path, 40)
+    whole, _ = timetable_run(LOOP)
+    jax_command_line.assert_resumed_equals(LOOP, whole, tmp_path, 40)
+
+
+@pytest.mark.slow("JAX compiles")
+@pytest.mark.parametrize("greedy", [False, True])
+def test_evaluation_samples_actions_unless_it_is_greedy(
+    greedy: bool, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    agent = jax.jit(lambda: LOOP.Agent(Space(), nnx.Rngs(3)))()
+    calls = record_calls(LOOP.Agent, "get_action", monkeypatch)
+    LOOP.evaluate(agent, LOOP.Args(**TINY, eval_episodes=1), tmp_path, greedy)
+    assert {asked for *_, asked in calls} == {greedy}
 
 
 @pytest.mark.slow("JAX compiles")
@@ -379,15 +407,14 @@ def test_no_random_key_is_used_twice(
 
 
 @pytest.mark.slow("JAX compiles")
-@both
-def test_a_gradient_step_is_adams(script: ModuleType, watched: None, tmp_path: Path):
+def test_a_gradient_step_is_adams(watched: None, tmp_path: Path):
     """After one step of each environment, in which no game has ended."""
     flags = TINY | {"num_steps": 1, "num_minibatches": 1, "update_epochs": 1}
-    run = train(script, tmp_path, **flags, learning_rate=0.1, total_timesteps=2, seed=5)
+    run = train(LOOP, tmp_path, **flags, learning_rate=0.1, total_timesteps=2, seed=5)
     weights_key, _ = jax.random.split(jax.random.key(5))
-    before = jax.jit(lambda: script.Agent(Space(), nnx.Rngs(weights_key)))()
+    before = jax.jit(lambda: LOOP.Agent(Space(), nnx.Rngs(weights_key)))()
     state = state_of(tmp_path)["train_state"]
-    for name, array in script.named(before).items():
+    for name, array in LOOP.named(before).items():
         gradient = state["opt_state"][f"mu.{name}"] / 0.1
         wanted = array - 0.1 * gradient / (np.abs(gradient) + 1e-5)
         np.testing.assert_allclose(state["agent"][name], wanted, atol=1e-5, err_msg=name)
@@ -479,6 +506,27 @@ def test_a_kill_while_saving_leaves_the_old_checkpoint(
     with pytest.raises(KeyboardInterrupt):
         train(LOOP, tmp_path, **TINY, total_timesteps=40)
     assert (tmp_path / "checkpoint.pt").read_bytes() == good
+
+
+def test_curves_reach_the_checkpoint_and_are_purged_beyond_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """After kill -9: what was logged until the save is there, what came later is logged again."""
+    writer = LOOP.event_file_writer.RecordWriter
+    write = writer.write
+    # To a slow disk.
+    monkeypatch.setattr(writer, "write", lambda *data: time.sleep(0.05) or write(*data))
+    args = LOOP.Args(**TINY, total_timesteps=100, checkpoint_every=1)
+    for part, checkpoint in ((1, {}), (2, {"global_step": 20})):
+        run = LOOP.Run(args, tmp_path, checkpoint)
+        for iteration in (part, part + 1):
+            run.log({"losses/entropy": 10.0 * part + iteration}, 0.0, 0.1, 20 * iteration)
+            run.save({}, iteration)
+        points = command_line.curve(tmp_path, "losses/entropy")
+        assert points[-1] == (20 * iteration, 10.0 * part + iteration)
+        run.lock.release()
+        time.sleep(1)  # TensorBoard orders event files by the seconds in their names
+    assert points == [(20, 11.0), (40, 22.0), (60, 23.0)]
 
 
 def test_only_one_process_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -19,7 +19,7 @@ from helpers.definitions import (
     discounted_sums,
     two_pass,
 )
-from helpers.in_process import Run, load_script, train
+from helpers.in_process import Run, load_script, record_calls, train
 
 jax = pytest.importorskip("jax", reason="needs the extra `jax`")
 pytest.importorskip("mujoco_playground", reason="needs the extra `mjx`")
@@ -242,6 +242,10 @@ def test_advantages_bootstrap_from_the_true_last_observation(iterations: list[di
         np.testing.assert_allclose(seen["batch"]["advantages"], wanted, rtol=1e-3, atol=1e-3)
         # The value after a step is that of what the step led to, before any reset.
         np.testing.assert_allclose(next_values, seen["final_values"], rtol=1e-3, atol=1e-3)
+    batches = [seen["batch"] for seen in iterations]
+    explained = [1 - x["advantages"].var() / x["returns"].var() for x in batches]
+    logged = iterations[0]["run"].scalars()["losses/explained_variance"]
+    np.testing.assert_allclose([x for _, x in logged], explained, rtol=1e-3, atol=1e-4)
 
 
 # ------ environments ------
@@ -359,14 +363,20 @@ def test_robots_are_simulated_in_full_precision(monkeypatch: pytest.MonkeyPatch,
     assert asked == ["highest"] * 2
 
 
+@pytest.mark.parametrize("greedy", [False, True])
 def test_evaluation_counts_the_first_episode_of_each_robot_and_changes_nothing(
-    iterations: list[dict[str, Any]], tmp_path: Path
+    greedy: bool,
+    iterations: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
     run = iterations[0]["run"]
     args = replace(run.args, eval_episodes=7)
     envs, agent = script.make_envs(args, tmp_path), trained_agent(run)
     before = jax.tree.map(np.array, script.named(agent))
-    returns = script.evaluate(agent, args, tmp_path)["episodic_return"]
+    calls = record_calls(script.Agent, "get_action", monkeypatch)
+    returns = script.evaluate(agent, args, tmp_path, greedy)["episodic_return"]
+    assert {asked for *_, asked in calls} == {greedy}
     for name, array in script.named(agent).items():
         np.testing.assert_array_equal(array, before[name])
     reset_key, act_key = jax.random.split(jax.random.key(args.seed + 1_000_000))

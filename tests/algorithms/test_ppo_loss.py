@@ -17,13 +17,9 @@ ppo = load_script("ppo.py")
     "flags",
     [
         {},
-        {"norm_adv": False},
-        {"ent_coef": 0.0},
-        {"ent_coef": 0.3, "vf_coef": 0.1},
-        {"vf_coef": 2.0, "clip_coef": 0.05},
+        {"norm_adv": False, "ent_coef": 0.3, "vf_coef": 0.1},
+        {"clip_vloss": False, "clip_coef": 0.05},
         {"max_grad_norm": 0.01},
-        {"clip_vloss": False},
-        {"clip_vloss": False, "norm_adv": False, "ent_coef": 0.1},
     ],
     ids=str,
 )

@@ -235,7 +235,8 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
     toy.outs = {1: 5}
     calls = record_calls(script, "compute_gradient", monkeypatch)
     flags = SHORT | {"env_id": "toy_v0", "learning_rate": 0.01}
-    assert_first_ratio_is_1(script, monkeypatch, tmp_path, **flags)
+    run = assert_first_ratio_is_1(script, monkeypatch, tmp_path, **flags)
+    logged = run.scalars()["losses/explained_variance"]
     playing = np.ones((64, 2, 2), bool)
     for game in range(2):
         begin, played = 0, 0
@@ -248,6 +249,9 @@ def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
         assert np.ptp([len(rows) for rows in minibatches]) <= 1
         expected = np.flatnonzero(playing[32 * (epoch // 4) :][:32])
         assert sorted(torch.cat(minibatches).tolist()) == expected.tolist()
+        values, returns = (calls[4 * epoch][1][name][expected] for name in ("values", "returns"))
+        explained = 1 - (returns - values).var() / returns.var()
+        assert logged[epoch // 4][1] == pytest.approx(explained.item(), abs=1e-4)
 
 
 def test_truncated_games_are_worth_what_their_last_frames_are(

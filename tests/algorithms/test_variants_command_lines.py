@@ -72,16 +72,9 @@ def test_run_is_resumed_and_played(name: str, flags: str, films: int | None, tmp
 # Script, flags, what the line must say.
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ppo_continuous_action.py", {"env_id": "CartPole-v1"}, r"Discrete\(2\): ppo\.py is for it"),
-    (
-        "ppo_continuous_action.py",
-        {"env_id": "clockwork:MultiDiscreteAction-v0"},
-        r"ppo_multidiscrete\.py is for it",
-    ),
-    ("ppo_continuous_action.py", {"env_id": "HalfCheeta-v5"}, "HalfCheetah"),
     ("ppo_continuous_action.py", {"env_id": "continuous:WholeNumbers-v0"}, "Box of whole numbers"),
     ("ppo_continuous_action.py", {"rpo_alpha": float("nan")}, "--rpo-alpha starts at 0"),
     ("ppo_multidiscrete.py", {"env_id": "CartPole-v1"}, r"Discrete\(2\): ppo\.py is for it"),
-    ("ppo_multidiscrete.py", {"env_id": "levers:LeversFrom1-v0"}, "must start at 0"),
     ("ppo_multidiscrete.py", {"env_id": "MicrortsMining5x5F9-v0"}, "MicrortsMining"),
     (
         "ppo_multidiscrete_mask.py",

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Clockwork(gym.Env):
-    """Deterministic; an episode is 7 steps long, so with its reset step it fills 8 rollout steps.
+    """Deterministic; an episode is 7 steps long.
 
     The observation depends on all actions so far, so that two policies soon see different things.
     """
@@ -62,11 +62,6 @@ class FromFive(Clockwork):
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
         self.action_space = gym.spaces.Discrete(2, start=5)
-
-    def step(self, action: Any) -> Any:
-        assert self.action_space.contains(action), action
-        observation, _, terminated, truncated, info = super().step(action - 5)
-        return observation, float(action == 6), terminated, truncated, info
 
 
 class MultiDiscreteAction(Clockwork):

@@ -99,6 +99,3 @@ for gives in ("info", "tuple", "method", "none", "empty", "short"):
     gym.register(f"{name}-v0", Levers, kwargs={"gives": gives})
 gym.register("LeversLoose-v0", Levers, kwargs={"strict": False})
 gym.register("Levers2D-v0", Table, kwargs={"space": gym.spaces.MultiDiscrete([[2, 3], [4, 1]])})
-gym.register(
-    "LeversFrom1-v0", Table, kwargs={"space": gym.spaces.MultiDiscrete([2, 3], start=[1, 0])}
-)

@@ -97,7 +97,7 @@ def the_folder(runs_dir: Path) -> Path:
 
 def train_command(*args: object, cwd: Path, script: Path = SCRIPT, **changes: str) -> CommandRun:
     """A run in `cwd`/runs that must end well."""
-    done = run_command(*args, "--runs-dir", cwd / "runs", cwd=cwd, script=script, **changes)
+    done = run_command(*args, cwd=cwd, script=script, **changes)
     assert done.returncode == 0, done.stderr
     return CommandRun(the_folder(cwd / "runs"), done.stdout, done.stderr)
 

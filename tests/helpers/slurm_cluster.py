@@ -6,10 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from helpers.command_line import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 # What is not said here has SLURM's default. Without cred_expire a job that was put back into the
@@ -73,7 +74,7 @@ def why_not() -> str:
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
     """Environment variables of a cluster with two partitions, four CPUs and one GPU (of paper).
 
-    folder: an empty one. Raises RuntimeError, with the end of the logs, if it does not come up.
+    folder: an empty one, for the logs as well.
     """
     host = socket.gethostname().partition(".")[0]
     for name in ("state", "spool"):
@@ -99,8 +100,8 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
                 options = {"stdout": log, "stderr": log, "start_new_session": True}
                 processes.append(subprocess.Popen(words, env=environment, **options))
             if len(processes) == 1:
-                wait_until(lambda: (folder / "munge.socket").exists(), folder)
-        wait_until(lambda: "idle" in ask("sinfo", "-h", "-o", "%T", env=environment), folder)
+                wait_until(lambda: (folder / "munge.socket").exists())
+        wait_until(lambda: "idle" in ask("sinfo", "-h", "-o", "%T", env=environment))
         yield environment
     finally:
         ask("scancel", "--user=root", env=environment)
@@ -115,12 +116,3 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
 def ask(*words: str, env: dict[str, str]) -> str:
     """What one of SLURM's programs prints."""
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=30).stdout
-
-
-def wait_until(condition: Callable[[], object], folder: Path, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            logs = [path.read_text(errors="replace")[-1500:] for path in folder.glob("*.log")]
-            raise RuntimeError("SLURM does not start\n" + "\n".join(logs))
-        time.sleep(0.1)

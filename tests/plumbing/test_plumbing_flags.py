@@ -1,9 +1,11 @@
-"""Every flag is read, explained, and called and set as in CleanRL."""
+"""Every flag is read, explained, called and set as in CleanRL; what those of the machine do."""
 
 import ast
 import re
 
 import pytest
+import torch
+from helpers.in_process import load_script
 from sync import Collection
 
 COLLECTION = Collection()
@@ -131,3 +133,17 @@ def test_cleanrls_flags_work(name: str) -> None:
     for flag, default in wanted.items():
         if default is not NOT_GIVEN:
             assert (found[flag], type(found[flag])) == (default, type(default)), flag
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_flags_of_the_machine_are_obeyed(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--torch-deterministic and --cuda; --device chooses without asking for the latter."""
+    script, cudnn, threads = load_script("ppo.py"), torch.backends.cudnn, list[int]()
+    for name in ("deterministic", "benchmark"):
+        monkeypatch.setattr(cudnn, name, getattr(cudnn, name))  # given back afterwards
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    args = script.Args(torch_threads=3, torch_deterministic=asked, cuda=asked)
+    assert script.setup_torch(args).type == ("cuda" if asked else "cpu")
+    assert (cudnn.deterministic, cudnn.benchmark, threads) == (asked, not asked, [3])
+    assert script.setup_torch(script.Args(cuda=asked, device="cuda:1")) == torch.device("cuda:1")

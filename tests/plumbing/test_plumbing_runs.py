@@ -44,11 +44,6 @@ def file_names(folder: Path) -> set[str]:
     return {re.sub(r"events\.out\.tfevents.*", "events", file.name) for file in folder.iterdir()}
 
 
-def assert_same_weights(a: dict[str, Any], b: dict[str, Any]) -> None:
-    """Two checkpoints hold the same agent, to the bit."""
-    torch.testing.assert_close(a["agent"], b["agent"], rtol=0, atol=0)
-
-
 def assert_curves_are_whole(folder: Path) -> None:
     """What TensorBoard shows of a run that was stopped and resumed: as if it never had been."""
     saved = checkpoint(folder)
@@ -196,22 +191,10 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(resumed: bool, finished: Path
     os.killpg(process.pid, signal.SIGINT)
     assert finish(process, 30)[0] == 130
     assert not (folder / "agent.pt").exists()
-    before = checkpoint(folder)
     flags = ("--eval-episodes", 1, "--capture-video")
     assert "evaluation" in resume_command(folder, *flags, cwd=finished.parent).stdout
-    assert_same_weights(before, checkpoint(folder, "agent.pt"))
     assert len(list(folder.glob("videos/evaluation-*/*.mp4"))) == 1  # none of the next reset
     assert_curves_are_whole(folder)
-
-
-def test_kill_9_leaves_no_workers(tmp_path: Path) -> None:
-    process = start_command(*ENDLESS, "--async-envs", cwd=tmp_path)
-    wait_for_training(tmp_path / "runs", process)
-    workers = children(process.pid)
-    assert len(workers) >= 4
-    process.kill()
-    finish(process)
-    wait_until(lambda: not workers & parents().keys(), 10)
 
 
 def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
@@ -284,6 +267,7 @@ def test_resumed_run_goes_on_where_it_was(interrupted: Path) -> None:
     run = resume_command(interrupted, "--eval-episodes", 1, cwd=interrupted)
     after = checkpoint(interrupted)
     assert before["global_step"] < after["global_step"] == 65536
+    assert after["optimizer"]["state"][0]["step"] == 65536 // 512 * 16  # Adam's, of both parts
     part = interrupted / f"resumed_at_{before['global_step']}"
     facts = json.loads((part / "args.json").read_text())
     assert (facts["args"]["eval_episodes"], facts["args"]["resume"]) == (1, str(interrupted))
@@ -294,21 +278,19 @@ def test_resumed_run_goes_on_where_it_was(interrupted: Path) -> None:
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path: Path) -> None:
-    """As after kill -9: those steps are logged again."""
+    """As after kill -9: those steps are logged again, here with another learning rate."""
     script = load_script("ppo.py")
-    run = train(script, tmp_path, total_timesteps=1024)
+    train(script, tmp_path, total_timesteps=1024, anneal_lr=False, learning_rate=0.003)
     halves = [script.load_checkpoint(tmp_path / "checkpoint.pt") for _ in range(2)]
-    more = script.Args(total_timesteps=2048, eval_episodes=0)
-    states = []
-    for half in halves:
+    flags = {"total_timesteps": 2048, "eval_episodes": 0, "anneal_lr": False}
+    for half, rate in zip(halves, (0.002, 0.001), strict=True):
         time.sleep(1)  # TensorBoard orders event files by the seconds in their names
-        assert script.train(more, tmp_path, half) == 0
-        states.append(run.state)
-    steps = [step for step, _ in curve(tmp_path, "charts/learning_rate")]
-    assert steps == list(range(512, 2049, 512))
+        assert script.train(script.Args(**flags, learning_rate=rate), tmp_path, half) == 0
+    steps, rates = zip(*curve(tmp_path, "charts/learning_rate"), strict=True)
+    assert steps == (512, 1024, 1536, 2048)
+    assert rates == pytest.approx([0.003, 0.003, 0.001, 0.001])
     logged = [step for step, _ in curve(tmp_path, "charts/episodic_return")]
     assert logged == sorted(logged)
-    assert_same_weights(*states)  # resumed at the same step a run is the same
 
 
 def test_finished_run_goes_on_with_more_timesteps(finished: Path) -> None:
@@ -338,25 +320,20 @@ def test_flags_are_those_of_the_run_unless_they_are_given_again(
 # ------ --resume auto ------
 def test_resume_auto_goes_on_with_the_run_that_was_stopped(tmp_path: Path) -> None:
     """The very same command again and again, as a batch system gives it."""
-    script = Path(shutil.copy(SCRIPT, tmp_path))
     args = ("--env-id", CLOCKWORK, "--total-timesteps", 1600, *TINY)
     args += ("--runs-dir", "runs", "--resume", "auto")
-    options = {"cwd": tmp_path, "script": script}
-    process = start_command(*args, **options)
+    process = start_command(*args, cwd=tmp_path)
     folder = wait_for_training(tmp_path / "runs", process)
     process.send_signal(signal.SIGTERM)
     code, told, _ = finish(process)
     assert code == 143
     assert "a new run begins" in told
     assert checkpoint(folder)["global_step"] < 1600
-    assert run_command(*args, **options).returncode == 0
+    assert run_command(*args, cwd=tmp_path).returncode == 0
     assert checkpoint(folder, "agent.pt")["global_step"] == 1600
     assert_curves_are_whole(folder)
-    assert f"{folder.name} is finished" in run_command(*args, **options).stdout
+    assert f"{folder.name} is finished" in run_command(*args, cwd=tmp_path).stdout
     assert list((tmp_path / "runs").iterdir()) == [folder]
-    script.write_text(script.read_text() + "# edited\n")
-    assert "a new run begins" in run_command(*args, **options).stdout
-    assert len(list(tmp_path.glob("runs/*/agent.pt"))) == 2
 
 
 def test_resume_auto_knows_the_last_unfinished_run_of_its_command(

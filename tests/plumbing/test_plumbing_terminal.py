@@ -22,7 +22,7 @@ from helpers.command_line import (
     the_folder,
     wait_for_checkpoint,
 )
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script
 from helpers.newcomer import needs_uv
 
 COLUMNS = 100
@@ -98,13 +98,26 @@ def test_progress_off_a_terminal_is_plain_lines() -> None:
     assert re.fullmatch(r"evaluation: episodic_return \S+ ± \S+ over 2 episodes", evaluation)
 
 
-def test_speed_and_return_are_left_out_until_they_are_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_progress_is_a_line_every_ten_seconds_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One iteration, which may compile; its one step ends no episode."""
-    flags = {"num_envs": 2, "num_steps": 1, "num_minibatches": 1, "total_timesteps": 2}
-    train(load_script("ppo.py"), tmp_path, **flags)
-    assert capsys.readouterr().out.splitlines()[-1] == "2 of 2 steps"
+    """Of a run resumed at step 400. Its first iteration, which may compile, is in no speed."""
+    script, clock = load_script("ppo.py"), {"now": 100.0}
+    monkeypatch.setattr(script.time, "perf_counter", lambda: clock["now"])
+    args = script.Args(num_envs=2, num_steps=50, total_timesteps=1000)
+    run = script.Run(args, tmp_path, {"global_step": 400})
+    capsys.readouterr()
+    for step, now in ((500, 110), (600, 119), (700, 120), (1000, 126)):
+        run.step, clock["now"] = step, now
+        metrics: dict[str, float] = {}
+        run.show_progress(metrics)
+        run.recent = [[3.0, 7]]
+    run.writer.close()
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first == "500 of 1,000 steps"
+    assert second == "700 of 1,000 steps, 20 steps/s, return 3.0, length 7"
+    assert last == "1,000 of 1,000 steps, 31 steps/s, return 3.0, length 7"
+    assert metrics == {"charts/SPS": 500 / 16}
 
 
 def test_no_progress_is_printed_between_a_signal_and_the_save(

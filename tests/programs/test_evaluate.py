@@ -1,6 +1,5 @@
 """evaluate.py: it plays finished, unfinished and edited runs, and executes nothing of them."""
 
-import inspect
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from helpers.command_line import (
     interrupted_run,
     train_command,
 )
-from helpers.in_process import load_script, train
+from helpers.in_process import load_script, record_calls, train
 from moviepy import VideoFileClip
 
 program = load_script("evaluate.py")
@@ -101,38 +100,40 @@ def test_unfinished_run_is_played(name: str, play: Any) -> None:
     assert f"after {checkpoint(folder)['global_step']:,} steps" in summary
 
 
-# Small environments; scripts that are not named share their evaluation with one that is.
+# Small environments; what is not named has its evaluation from one that is, or a test of its own.
 EVALUATED = {
-    "ppo.py": {"env_id": "clockwork:Clockwork-v0"},
-    "ppo_continuous_action.py": {"env_id": "continuous:Target-v0", "num_minibatches": 4},
     "ppo_multidiscrete_mask.py": {"env_id": "levers:Levers-v0"},
-    "ppo_atari_lstm.py": {"env_id": "arcade:Short-v0", "num_envs": 4},
+    "ppo_atari.py": {"env_id": "arcade:Short-v0"},
+    "ppo_atari_lstm.py": {"env_id": "arcade:Short-v0"},
     "ppo_pettingzoo_ma_atari.py": {"env_id": "toy_v0"},
-    "ppo_procgen.py": {"env_id": "starpilot"},
+    "ppo_procgen.py": {"env_id": "starpilot", "num_levels": 5},
 }
 
 
+@pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("name", EVALUATED)
-def test_a_run_is_evaluated_with_sampled_actions(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_evaluation_samples_actions_unless_it_is_greedy(
+    name: str, greedy: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As in training, and not with the most probable ones."""
     if "pettingzoo" in name:
         import toy_game  # noqa: F401  # registers it
-    script, asked = load_script(name), []
-    get_action = script.Agent.get_action
+    script = load_script(name)
+    args = script.Args(**EVALUATED[name], eval_episodes=1)
+    envs = script.make_envs(args, tmp_path)
+    agent = script.Agent(envs)
+    envs.close()
+    calls = record_calls(script.Agent, "get_action", monkeypatch)
+    script.evaluate(agent, args, tmp_path, greedy)
+    assert {asked for *_, asked in calls} == {greedy}
 
-    def spy(*args: Any, **flags: Any) -> Any:
-        asked.append(inspect.signature(get_action).bind(*args, **flags).arguments.get("greedy"))
-        return get_action(*args, **flags)
 
-    monkeypatch.setattr(script.Agent, "get_action", spy)
-    flags = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
-    flags |= EVALUATED[name] | {"eval_episodes": 2}
-    flags["total_timesteps"] = flags["num_envs"] * 8
-    train(script, tmp_path, **flags)
-    assert len(asked) > 8
-    assert not any(asked)
+def test_training_ends_with_an_evaluation_of_sampled_actions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = load_script("ppo.py")
+    calls = record_calls(script.Agent, "get_action", monkeypatch)
+    train(script, tmp_path, total_timesteps=512, eval_episodes=1)
+    assert {asked for _, _, *rest in calls for asked in rest} == {False}
 
 
 def test_episodes_of_several_seeds_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

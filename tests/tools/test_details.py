@@ -34,11 +34,13 @@ def declared_details(source: str) -> list[str]:
     return declared
 
 
-def assert_tags_agree(source: str) -> None:
+@pytest.mark.parametrize("name", COLLECTION.scripts())
+def test_tags_and_docstring_agree(name: str):
     """Each tag ends a line of code above the plumbing, once; docstring and titles have its words.
 
     Words count up to the first comma, colon, semicolon or parenthesis; of a deviation their stems.
     """
+    source = COLLECTION.source(name)
     tags, deviations = find_tags(source), declared_deviations(source)
     end = by_name(source)["plumbing"].first
     assert all(tag.ends_code and tag.line < end for tag in tags)
@@ -54,11 +56,6 @@ def assert_tags_agree(source: str) -> None:
         assert said and said <= known, tag
 
 
-@pytest.mark.parametrize("name", COLLECTION.scripts())
-def test_tags_and_docstring_agree(name: str):
-    assert_tags_agree(COLLECTION.source(name))
-
-
 def test_every_tag_is_shown():
     """Each cell of the matrix leads to the line of the script that carries its tag."""
     rows = {row.partition("](")[0]: row for row in matrix(COLLECTION).split("\n")}
@@ -67,33 +64,3 @@ def test_every_tag_is_shown():
         for tag in find_tags(COLLECTION.source(script)):
             link = f"source/{Path(script).stem}.md#__codelineno-0-{tag.line})"
             assert link in (departures if tag.name == "deviation" else rows[f"| [{tag.name}"])
-
-
-# ------ each kind of failure, on a synthetic script ------
-SCRIPT = '''\
-"""Title.
-
-Details: core 1-2, 4, aux 3 (core-3 is left out).
-Deviations: truncated episodes are bootstrapped; values
-are not clipped.
-
-More.
-"""
-
-envs = 1  # [core-1] vectorized architecture
-text = "# [core-9] in a string"
-init = 2  # [core-2] orthogonal initialization, as in the paper; gain sqrt(2)
-lr = 3  # [core-4] annealing
-for epoch in range(3):
-    break  # [aux-3] early stopping on KL
-boot = 5  # [deviation] truncated episodes bootstrapped, unlike baselines
-# ====== plumbing: nothing below changes what is learned ======
-log = 6
-'''
-
-
-def test_the_synthetic_script_is_fine():
-    expected = "truncated episodes are bootstrapped; values are not clipped."
-    assert declared_deviations(SCRIPT) == expected
-    assert [tag.line for tag in find_tags(SCRIPT)] == [10, 12, 13, 15, 16]
-    assert_tags_agree(SCRIPT)

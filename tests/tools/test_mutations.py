@@ -40,15 +40,6 @@ def test_unchanged_copy_passes(tmp_path: Path):
     assert exit_code == 0, output
 
 
-@pytest.mark.slow("mutations")
-def test_a_copy_under_another_name_is_tested(tmp_path: Path):
-    """As the script that its docstring names."""
-    mutation = read_mutations("ppo.py")[0]
-    copy = tmp_path / "idea.py"
-    copy.write_text(mutation.apply(COLLECTION.source("ppo.py")))
-    assert run_tests(copy, {mutation.tests})[0] == 1
-
-
 def lines_of_tags(script: str) -> dict[str, str]:
     """The line of each tag of a script, by the tag's name; of deviations with the text."""
     source = COLLECTION.source(script)

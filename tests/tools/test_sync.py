@@ -14,11 +14,6 @@ from scripts import SCRIPTS as FAMILY
 from sync import Collection, by_name, compare, cut, golden_diff, iteration_loop, main, split_lines
 
 COLLECTION = Collection()
-ANATOMY = ["imports", "Args", "make_envs", "layer_init", "Agent", "Agent.__init__"]
-ANATOMY += ["Agent.get_value", "Agent.get_action", "Agent.get_logprob_entropy_value"]
-ANATOMY += ["compute_gae", "ppo_loss", "compute_gradient", "evaluate", "train", "train: setup"]
-ANATOMY += ["train: storage", "train: loop", "train: rollout", "train: advantages"]
-ANATOMY += ["train: update", "train: log", "check_envs", "plumbing"]
 
 
 # ------ the scripts of this repository ------
@@ -210,7 +205,6 @@ def family(tmp_path: Path) -> Collection:
         "ppo.py": Script(None, None),
         "ppo_a.py": Script("ppo.py", (6, 6)),
         "ppo_a_b.py": Script("ppo_a.py", (6, 6)),
-        "ppo_new.py": Script("ppo.py", (6, 6)),
     }
     (tmp_path / "ppo").mkdir()
     (tmp_path / "docs/notes").mkdir(parents=True)
