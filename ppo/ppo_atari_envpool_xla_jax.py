@@ -737,7 +737,7 @@ def start_wandb(args: Args, folder: Path) -> None:
     """Sends to Weights & Biases what TensorBoard gets, and how the run was made."""
     import wandb
 
-    folder = folder.resolve()  # of --resume . it would have no name
+    folder = folder.resolve()  # with --resume . it has no name
     wandb.init(
         project=args.wandb_project_name,
         entity=args.wandb_entity,
