@@ -28,7 +28,7 @@ import pandas as pd
 import run
 import stats
 import tyro
-from common import Signals, fail, last_output, warn
+from common import Signals, fail, last_output, read_args, warn
 from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
 from plot import GREY, plt
@@ -293,7 +293,7 @@ def write_results(args: Args, script: Path, wanted: list[Ablation], tasks: list[
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     run.check(args)
     script = run.script_of(run.split_words("--command", args.command))
     wanted = choose(args, script)

@@ -5,11 +5,22 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 
 import psutil
+import tyro
 
 TAIL_BYTES = 16_384  # that are read for the last lines of a log
+Args = TypeVar("Args")
+
+
+def read_args(kind: type[Args], description: str | None) -> Args:
+    """The flags of the command line; shells leave the ~ in --runs-dir=~/runs."""
+    args = tyro.cli(kind, description=description)
+    for name, value in vars(args).items():
+        if isinstance(value, Path):
+            setattr(args, name, value.expanduser())
+    return args
 
 
 def fail(message: str) -> NoReturn:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tyro
-from common import fail, seeds, warn
+from common import fail, read_args, seeds, warn
 from plot import (
     COLORS,
     LOOK,
@@ -129,7 +129,7 @@ def take_scores(groups: list[Group], wanted: int | None) -> dict[str, int]:
     out. Fails if none is left, or if a run is shorter than wanted.
     """
     steps = {}
-    for env_id in groups[0].by_env:
+    for env_id in dict.fromkeys(env_id for group in groups for env_id in group.by_env):
         if not all(env_id in group.by_env for group in groups):
             warn(f"{env_id} is left out: not all groups have runs of it")
             continue
@@ -467,7 +467,7 @@ def runs_table(groups: list[Group], steps: dict[str, int]) -> pd.DataFrame:
 
 def main() -> int:
     """Read the groups, answer, write the files and say where; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     groups = read_groups(args)
     steps = take_scores(groups, args.steps)
     way, ends = scales(groups)

@@ -24,8 +24,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import tyro
-from common import fail, seeds, warn
+from common import fail, read_args, seeds, warn
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -523,7 +522,7 @@ def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]
 
 def main() -> int:
     """Read the runs, write the results and say where; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     results = read_results(args)
     for remark in results.remarks:
         warn(remark)

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import run
 import tyro
-from common import Signals, fail, file_name, warn
+from common import Signals, fail, file_name, read_args, warn
 from edits import ablations
 from runs import HASH_DIGITS, find_runs, mean_and_std
 from stats import welch
@@ -133,7 +133,7 @@ def versions(text: str) -> dict[str, str]:
 
 def main() -> int:
     """Run the row again and compare; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     rows = published(args.results)
     if args.row not in rows:
         nearest = difflib.get_close_matches(args.row, rows, n=6, cutoff=0)

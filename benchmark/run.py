@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-import tyro
 from common import (
     Signals,
     clock,
@@ -35,6 +34,7 @@ from common import (
     file_name,
     kill_all,
     last_output,
+    read_args,
 )
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
@@ -391,7 +391,7 @@ def check(args: Args) -> None:
 
 def main() -> int:
     """Parse the command line and run what it asks for; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     check(args)
     tasks = expand(args)
     drawing = plot_command(args)

@@ -338,7 +338,7 @@ def steps_missing(run: Run) -> str:
 def read_folder(folder: Path, metric: str | None, found: Found) -> None:
     """Add a run of ours to what was found before; warns if it is left out.
 
-    Raises OSError, ValueError, KeyError or TypeError if a file of it cannot be opened or read.
+    Raises OSError, ValueError, KeyError or TypeError if its args.json cannot be opened or read.
     """
     facts = json.loads((folder / "args.json").read_text())
     key = RunKey(facts["script"], facts["args"]["env_id"], facts["args"]["seed"])
@@ -348,7 +348,11 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
     if not (folder / "agent.pt").exists():
         found.leave_out(key, folder, UNFINISHED)
         return
-    run = read_run(folder, facts, metric)
+    try:
+        run = read_run(folder, facts, metric)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found.leave_out(key, folder, f"cannot be read: {error!r}")
+        return
     if missing := steps_missing(run):
         warn(f"{folder}: {missing}")
         found.leave_out(key, folder, DAMAGED)

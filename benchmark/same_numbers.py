@@ -34,7 +34,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-from common import fail
+from common import fail, read_args
 from edits import ablations
 from numpy.typing import NDArray as Array
 from torch import Tensor, nn, optim
@@ -318,10 +318,10 @@ def verdict(first: float, relative: Array) -> tuple[str, bool]:
 
 def main() -> int:
     """Compares the two and tells; the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     if args.script not in UNDONE:
         fail(f"there is no comparison of {args.script}; there are {', '.join(UNDONE)}")
-    theirs = args.cleanrl.expanduser().resolve() / "cleanrl" / args.script
+    theirs = args.cleanrl.resolve() / "cleanrl" / args.script
     if not theirs.is_file():
         fail(f"there is no {theirs}")
     if args.iterations < 2:

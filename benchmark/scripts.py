@@ -90,7 +90,7 @@ SCRIPTS: dict[str, Script] = {
     # Learning in parallel takes 50 lines; the rest chooses GPUs, backend, threads, checks flags.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (10, 103),
+        (10, 104),
         about="several GPUs or machines",
         column="Atari",
         extras=("atari",),
@@ -98,7 +98,7 @@ SCRIPTS: dict[str, Script] = {
     # Of the lines that go, 74 are the parent's wrappers and its make_envs.
     "ppo_atari_envpool.py": Script(
         "ppo_atari.py",
-        (94, 80),
+        (95, 80),
         about="Atari games in EnvPool, a fast engine in C++",
         column="EnvPool",
         extras=("envpool",),
@@ -108,7 +108,7 @@ SCRIPTS: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (11, 104),
+        (11, 105),
         about="EnvPool on several GPUs or machines",
         column="EnvPool",
         extras=("envpool",),
@@ -117,7 +117,7 @@ SCRIPTS: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (125, 155),
+        (126, 155),
         about="Procgen: games with procedurally generated levels",
         column="Procgen",
         extras=("procgen",),

@@ -33,8 +33,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tyro
-from common import cpu_count, fail, kill_all, mebibytes
+from common import cpu_count, fail, kill_all, mebibytes, read_args
 from runs import WINDOW, read_events, rolling_mean
 from scripts import default_of, defaults
 
@@ -92,7 +91,7 @@ class Ended:
 def python_of(given: Path | None, requirements: str, version: str = "3.10") -> list[str]:
     """The command of an interpreter: the given one, or one that uv makes of pinned versions."""
     if given is not None:
-        return [str(given.expanduser().absolute())]
+        return [str(given.absolute())]
     start = ["uv", "run", "--no-project", "--python", version, "--with-requirements"]
     return [*start, str(HERE / "requirements" / requirements), "python"]
 
@@ -160,11 +159,11 @@ def programs(args: Args) -> list[Program]:
         return found
     stem = Path(args.script).stem
     if args.cleanrl is not None:
-        script = args.cleanrl.expanduser().resolve() / "cleanrl" / args.script
+        script = args.cleanrl.resolve() / "cleanrl" / args.script
         python = python_of(args.cleanrl_python, "cleanrl.txt")
         found.append(clone_program("CleanRL", script, python, args))
     if args.leanrl is not None:  # its fast scripts compile
-        script = args.leanrl.expanduser().resolve() / "leanrl" / f"{stem}_torchcompile.py"
+        script = args.leanrl.resolve() / "leanrl" / f"{stem}_torchcompile.py"
         python = python_of(None, "leanrl.txt")
         flags = ("--compile", "--cudagraphs") if args.cuda else ("--compile",)
         found.append(clone_program("LeanRL", script, python, args, flags))
@@ -306,7 +305,7 @@ def compare_times(args: Args, listed: list[Program]) -> pd.DataFrame:
 
 def main() -> int:
     """Measure all in turn and print the table; returns the exit code."""
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     if args.rounds < 1:
         fail(f"--rounds must be at least 1, not {args.rounds}")
     if args.until is not None and args.leanrl is not None:

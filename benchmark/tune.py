@@ -38,8 +38,7 @@ import optuna
 import pandas as pd
 import run
 import runs
-import tyro
-from common import Signals, fail, file_name, warn
+from common import Signals, fail, file_name, read_args, warn
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from stats import welch
@@ -307,7 +306,7 @@ def main() -> int:
     """Parse the command line and do what it asks for; returns the exit code."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    args = tyro.cli(Args, description=__doc__)
+    args = read_args(Args, __doc__)
     if not args.target_scores:
         fail("--target-scores is empty")
     try:

@@ -104,7 +104,9 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
+    # One environment alone, as in the evaluation, needs no worker process.
+    in_workers = args.async_envs and len(env_fns) > 1
+    vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
     return vector_env(env_fns, autoreset_mode="SameStep", copy=False)  # [core-1] vectorized
@@ -350,7 +352,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     envs.close()
 
@@ -419,11 +421,11 @@ class Run:
         except Timeout:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}")
         print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
@@ -792,7 +794,7 @@ def main() -> int:
         args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     # Until Run listens for them. Workers of --async-envs inherit this: the main process ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -163,7 +163,9 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         return gym.wrappers.FrameStackObservation(env, 4)  # [atari-7] FrameStack
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    vector_env = gym.vector.AsyncVectorEnv if args.async_envs else gym.vector.SyncVectorEnv
+    # One environment alone, as in the evaluation, needs no worker process.
+    in_workers = args.async_envs and len(env_fns) > 1
+    vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
     return vector_env(env_fns, autoreset_mode="SameStep", copy=False)  # [core-1] vectorized
@@ -433,7 +435,7 @@ def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
     if "ale_py" not in str(gym.spec(args.env_id).entry_point):
         refuse(f"{args.env_id} is not an Atari game, see ppo.py")
-    envs = make_envs(replace(args, num_envs=1, async_envs=False, capture_video=False), Path())
+    envs = make_envs(replace(args, num_envs=1, capture_video=False), Path())
     check_spaces(args, envs, gym.spaces.Box, gym.spaces.Discrete)
     if envs.envs[0].unwrapped.get_action_meanings()[0] != "NOOP":
         refuse(f"{args.env_id} has no button that does nothing, which NoopReset needs")
@@ -504,11 +506,11 @@ class Run:
         except Timeout:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}")
         print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
@@ -877,7 +879,7 @@ def main() -> int:
         args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     # Until Run listens for them. Workers of --async-envs inherit this: the main process ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

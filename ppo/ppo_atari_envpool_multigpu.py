@@ -286,10 +286,11 @@ def compute_gae(
 
 def all_gather(x: Tensor) -> Tensor:
     """x of all ranks, one after the other."""
-    gathered = [x.clone() for _ in range(WORLD_SIZE)]
+    gathered = x.new_zeros(WORLD_SIZE, *x.shape)
+    gathered[RANK] = x
     if WORLD_SIZE > 1:
-        dist.all_gather(gathered, x)
-    return torch.cat(gathered)
+        dist.all_reduce(gathered)  # gloo cannot do dist.all_gather in compiled code on a GPU
+    return gathered.flatten(0, 1)
 
 
 def all_gather_object(x: Any) -> list[Any]:
@@ -585,11 +586,11 @@ class Run:
         except Timeout:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}")
         print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
@@ -958,7 +959,7 @@ def main() -> int:
         args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     # Until Run listens for them. Workers of --async-envs inherit this: the main process ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -541,11 +541,11 @@ class Run:
         except Timeout:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}")
         print(f"{args.num_envs} environments, device {setup_jax(args).device_kind}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         # Not imported by its name, for wandb.init puts its own class in the place of this one.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
@@ -909,7 +909,7 @@ def main() -> int:
         args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
 
 

@@ -118,9 +118,11 @@ class Playground:
         self.args = args
         self.videos = videos
         name = task_name(args)
+        config = registry.get_default_config(name)
         # The physics in JAX, which every device has; Playground's other one, Warp, needs CUDA.
-        self.task = registry.load(name, config_overrides={"impl": "jax"})
-        self.time_limit = registry.get_default_config(name).episode_length  # steps
+        overrides = {"impl": "jax"} if "impl" in config else {}
+        self.task = registry.load(name, config_overrides=overrides)
+        self.time_limit = config.episode_length  # steps
         self.obs_size = jax.eval_shape(self.reset, jax.random.key(0))[1].size
         self.action_size = self.task.action_size
 
@@ -177,8 +179,11 @@ class Playground:
         # A robot goes back to its first start, as with Playground's wrapper for Brax: another one
         # may take as long as hundreds of steps.
         data, obs = jax.tree.map(partial(jnp.where, done), state["first"], (robot.data, robot.obs))
+        info = robot.info
+        if "_steps" in info:  # tasks that count the steps of an episode must begin again, too
+            info = info | {"_steps": jnp.where(done, 0, info["_steps"])}
         state = {
-            "robot": robot.replace(data=data, obs=obs, done=jnp.zeros_like(robot.done)),
+            "robot": robot.replace(data=data, obs=obs, info=info, done=jnp.zeros_like(robot.done)),
             "first": state["first"],
             "limit": jnp.where(done, self.time_limit, state["limit"]),
             "length": jnp.where(done, 0, length),
@@ -445,7 +450,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     get_value = jax.jit(Agent.get_value)
 
     # ------ training ------
-    reset_key, limit_key = jax.random.split(jax.random.fold_in(env_key, global_step))
+    part_key = jax.random.fold_in(env_key, global_step // args.batch_size)
+    reset_key, limit_key = jax.random.split(part_key)
     state, obs = jax.jit(jax.vmap(envs.reset))(jax.random.split(reset_key, args.num_envs))
     # First episodes are cut at random lengths and not reported. Otherwise, where no robot falls,
     # all would stay at the same step, and each rollout would show a small part of an episode.
@@ -589,11 +595,11 @@ class Run:
         except Timeout:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         print(f"run folder: {folder}")
         print(f"{args.num_envs} environments, device {setup_jax(args).device_kind}", flush=True)
         if args.track:
             start_wandb(args, folder)
+        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
         # Not imported by its name, for wandb.init puts its own class in the place of this one.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
@@ -957,7 +963,7 @@ def main() -> int:
         args = resumed_args(args, checkpoint["args"])
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
-    new_folder = Path(args.runs_dir) / re.sub("[/:]", "-", name)
+    new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
 
 

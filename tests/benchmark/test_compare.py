@@ -57,6 +57,14 @@ def test_lost_runs_make_it_undecided(after, tmp_path):
     assert "undecided: runs were lost (B X-v0 seed 9: not finished)" in line
 
 
+@pytest.mark.parametrize("more", ["a", "b"])
+def test_an_environment_of_one_group_is_told(more, tmp_path):
+    groups = [f"{name}={make_group(tmp_path / name, {'X-v0': [1.0, 2.0]})}" for name in "ab"]
+    make_group(tmp_path / more, {"Y-v0": [1.0]})
+    done = run_program("compare.py", *groups, "--out", str(tmp_path / "out"))
+    assert "Y-v0 is left out: not all groups have runs of it" in done.stderr
+
+
 def test_numbers_over_two_environments(tmp_path):
     """Normalized by the worst and the best run; the variances of both differences add up."""
     before = {"X-v0": [0.0, 4.0, 6.0], "Y-v0": [-9.0, -8.0, -5.0]}

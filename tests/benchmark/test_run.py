@@ -24,8 +24,9 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     flags = ("--env-ids", "A-v0", "ns/B-v0", "--num-seeds", "2", "--start-seed", "5")
-    dry = fake.run(*flags, "--dry-run")
+    dry = fake.run(*flags, "--dry-run", "--runs-dir=~/mine")
     assert dry.returncode == 0 and dry.stdout.count("--env-id") == 4 and not fake.run_folders()
+    assert dry.stdout.count(f"--runs-dir {Path.home()}/mine") == 4
 
     first = fake.run(*flags, "--workers", "2")
     assert first.returncode == 0, first.stderr

@@ -67,19 +67,23 @@ def test_the_newest_finished_run_counts_and_lost_ones_are_told(tmp_path, capsys)
     facts = json.loads((cut / "args.json").read_text())
     facts["args"] |= {"total_timesteps": 1000, "num_envs": 1, "num_steps": 10}
     (cut / "args.json").write_text(json.dumps(facts))
+    resumed = make_run(tmp_path, "X-v0", 5, [ONE]) / "resumed_at_10"
+    resumed.mkdir()
+    (resumed / "args.json").touch()  # emptied by a loss of power
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "args.json").write_text("{")
 
     found = runs.find_runs(tmp_path)
     assert [run.score for run in found.runs.values()] == [2.0]
-    assert {key.seed: why for key, why in found.lost.items()} == {
+    assert {key.seed: why.partition(":")[0] for key, why in found.lost.items()} == {
         2: runs.UNFINISHED,
         3: runs.NO_EPISODE,
         4: runs.DAMAGED,
+        5: "cannot be read",
     }
     warnings = capsys.readouterr().err
     assert "20261120-9 is left out" in warnings and "cannot be read" in warnings
-    assert sum("Left out" in remark for remark in runs.remarks_on(found)) == 3
+    assert sum("Left out" in remark for remark in runs.remarks_on(found)) == 4
 
     make_run(tmp_path, "X-v0", 1, [ONE], finished=False, ended="20261120-11")
     found = runs.find_runs(tmp_path)  # of an edited script, perhaps: older runs are of another one
