@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,6 +44,7 @@ def assert_resumed_equals(script: ModuleType, whole: Run, folder: Path, step: in
         assert script.train(whole.args, folder, {}) == 130
     checkpoint = script.load_checkpoint(folder / "checkpoint.pt")
     assert checkpoint["global_step"] == step
+    time.sleep(1)  # TensorBoard orders event files by the seconds in their names
     assert script.train(whole.args, folder, checkpoint) == 0
     assert_same(state_of(whole.folder)["train_state"], state_of(folder)["train_state"])
     resumed, uninterrupted = Run(script, whole.args, folder).scalars(), whole.scalars()
