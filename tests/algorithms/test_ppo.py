@@ -1,5 +1,6 @@
 """train() as a whole: which rows it learns from, how it steps, what it logs, what it can solve."""
 
+import gc
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -255,6 +256,7 @@ def test_a_resumed_part_has_episodes_and_noise_of_its_own(tmp_path: Path):
     run = train(ppo, tmp_path, **COUNTER | {"learning_rate": 0.0})
     first = probes.EXECUTED.copy()
     probes.EXECUTED.clear()
+    gc.collect()  # gives back the lock of the first part
     more = replace(run.args, total_timesteps=2 * run.args.total_timesteps)
     assert ppo.train(more, tmp_path, ppo.load_checkpoint(tmp_path / "checkpoint.pt")) == 0
     pairs = list(zip(first, probes.EXECUTED, strict=True))
