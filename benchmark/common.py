@@ -11,7 +11,7 @@ import psutil
 import tyro
 
 TAIL_BYTES = 16_384  # that are read for the last lines of a log
-Args = TypeVar("Args")
+Args = TypeVar("Args")  # the class of a program's flags
 
 
 def read_args(kind: type[Args], description: str | None) -> Args:

@@ -289,7 +289,7 @@ def all_gather(x: Tensor) -> Tensor:
     gathered = x.new_zeros(WORLD_SIZE, *x.shape)
     gathered[RANK] = x
     if WORLD_SIZE > 1:
-        dist.all_reduce(gathered)  # gloo cannot do dist.all_gather in compiled code on a GPU
+        dist.all_reduce(gathered)  # not all_gather: pytorch issue 152645 (compiled, gloo, GPU)
     return gathered.flatten(0, 1)
 
 

@@ -46,7 +46,7 @@ def test_weights_and_biases_gets_everything(tmp_path: Path) -> None:
     folder = train_command(
         *("--track", "--wandb-project-name", "a-project", "--wandb-entity", "a-team"),
         *("--capture-video", "--video-every", 8, "--total-timesteps", 2048, "--eval-episodes", 1),
-        *("--exp-name", "a:name"),  # W&B wants no colons, which --env-id module:Env-v0 has, too
+        *("--exp-name", "a:name,b#1"),  # W&B wants no colons, which --env-id module:Env-v0 has, too
         cwd=tmp_path,
         WANDB_MODE="offline",
     ).folder
