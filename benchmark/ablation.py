@@ -126,6 +126,7 @@ class Results:
 
     runs: dict[tuple[str, str], list[Run]]  # finished ones, by seed
     diverged: Counter[tuple[str, str]]  # how many others were ended by a loss that was not finite
+    missing: Counter[tuple[str, str]]  # how many have no score for another reason
 
 
 def has_diverged(task: run.Task) -> bool:
@@ -135,7 +136,7 @@ def has_diverged(task: run.Task) -> bool:
 
 def read_results(tasks: list[run.Task], found: Found) -> Results:
     """The results of these tasks, from all that was found in their folder."""
-    results = Results(defaultdict(list), Counter())
+    results = Results(defaultdict(list), Counter(), Counter())
     for task in tasks:
         key = RunKey(task.script.name, task.env_id, task.seed)
         group = (task.label, task.env_id)
@@ -143,22 +144,29 @@ def read_results(tasks: list[run.Task], found: Found) -> Results:
             results.runs[group].append(found.runs[key])
         elif has_diverged(task):
             results.diverged[group] += 1
+        else:
+            results.missing[group] += 1
     return results
 
 
 def effect_of(
-    tag: str, env_id: str, runs: list[Run], baseline: list[Run], diverged: int = 0
+    tag: str,
+    env_id: str,
+    runs: list[Run],
+    baseline: list[Run],
+    diverged: int = 0,
+    missing: int = 0,
 ) -> Effect:
     """The effect of leaving out a detail in an environment.
 
-    diverged: how many runs have no score because their loss was not finite any more. The others are
-    no fair sample then, and not compared.
+    diverged, missing: how many runs have no score because their loss was not finite any more, or
+    for another reason. The others are no fair sample then, and not compared.
     """
     scores = np.array([one.training_mean for one in runs])
     before = {one.seed: one.training_mean for one in baseline}
     all_before = np.array(list(before.values()))
     found = stats.Estimate(math.nan)
-    if runs and not diverged:
+    if runs and not diverged and not missing:
         found = stats.welch(scores, all_before)
     return Effect(
         tag=tag,
@@ -173,7 +181,9 @@ def effect_of(
         low=found.low,
         high=found.high,
         p=found.p,
-        same=bool(runs) and all(one.training_mean == before.get(one.seed) for one in runs),
+        same=bool(runs)
+        and not missing
+        and all(one.training_mean == before.get(one.seed) for one in runs),
     )
 
 
@@ -190,7 +200,8 @@ def measure(env_ids: list[str], wanted: list[Ablation], results: Results) -> lis
             runs = results.runs.get(group, [])
             if len({one.provenance.flags for one in [*baseline, *runs]}) > 1:
                 warn(f"{ablation.name} in {env_id}: runs with different flags are compared")
-            effects.append(effect_of(ablation.tag, env_id, runs, baseline, results.diverged[group]))
+            lost = results.diverged[group], results.missing[group]
+            effects.append(effect_of(ablation.tag, env_id, runs, baseline, *lost))
     return effects
 
 
@@ -226,9 +237,11 @@ def text_of(effect: Effect) -> str:
         return f"{effect.diverged} of {effect.runs} diverged"
     if effect.same:
         return "the same scores"
+    if math.isnan(effect.difference):
+        return "not finished"
     lost = effect.share(effect.difference)
     if math.isnan(lost):
-        return "nothing learned" if effect.runs else "not finished"
+        return "nothing learned"
     if math.isnan(effect.low):
         return f"{percent(lost)} (no interval)"
     low, high = (percent(effect.share(end)) for end in (effect.low, effect.high))
@@ -308,9 +321,7 @@ def main() -> int:
     if args.launcher == "slurm":
         import slurm
 
-        # Also if some have failed: those that diverged are a result.
-        drawing = [sys.executable, *sys.argv, "--redraw"]
-        return slurm.submit(tasks, args, drawing, after="afterany")
+        return slurm.submit(tasks, args, [sys.executable, *sys.argv, "--redraw"])
     exit_code = run.run_locally(tasks, args.workers, Signals())
     if exit_code in (0, 1):  # a run that failed does not keep the others' results back
         write_results(args, script, wanted, tasks)

@@ -7,9 +7,9 @@
 Each group is compared with the first one. A group is a folder with the runs of one script and one
 set of flags, or a pattern of run folders; ours or another program's TensorBoard runs. More is
 better. The verdict is one of five: better, worse, undecided (the difference may be chance),
-undecided because runs were lost, identical. Writes compare.md, .png and .csv, the numbers over all
-environments to compare_overall.csv and those of each run to compare_scores.csv. Exit codes: 0 done,
-whatever the verdict; 2 bad input or nothing to compare.
+undecided because runs were lost, identical. Writes compare.md, .png and .csv, and the scores of
+each run to compare_scores.csv. Exit codes: 0 done, whatever the verdict; 2 bad input or nothing to
+compare.
 """
 
 import math
@@ -36,22 +36,20 @@ from plot import (
     read_group,
     save,
 )
-from rliable import library, metrics
 from runs import (
     METRICS,
     SAME_STEPS,
     WINDOW,
     Run,
-    mean_and_std,
+    RunKey,
     remarks_on,
     runs_by_env,
     score_table,
 )
 from scipy import stats
-from stats import ALPHA, Estimate, beyond_chance, short_number, weighted_sum
+from stats import Estimate, beyond_chance, short_number, weighted_sum
 
 ATARI_SCORES = Path(__file__).with_name("atari_human_scores.csv")
-RESAMPLES = 2000  # of a bootstrap
 PERMUTATIONS = 10_000  # of a permutation test
 
 
@@ -73,7 +71,7 @@ class Group:
 
     name: str
     by_env: dict[str, list[Run]]
-    lost: list[str]  # "X-v0 seed 3: not finished"
+    lost: dict[RunKey, str]  # runs without a score, and why
     remarks: list[str]  # what the reader has to be told
     scores: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -85,11 +83,14 @@ class Comparison:
     group: Group
     by_env: dict[str, Estimate]  # difference of the mean scores
     improvement: dict[str, float]  # probability that a run of the group is better
-    overall: Estimate  # difference of normalized scores over the environments
-    overall_improvement: Estimate
-    lost: list[str]  # runs of either group
+    middles: tuple[float, float]  # normalized scores over the environments: baseline's, group's
+    overall: Estimate  # their difference
+    overall_improvement: float
+    lost: list[str]  # runs of either group: "A X-v0 seed 3: not finished"
     identical: bool  # whether all runs are the same, episode by episode
-    beyond_chance: list[str] = field(default_factory=list)  # environments, by Holm's correction
+    # By Holm's correction: over the groups, and over the environments of all groups.
+    significant: bool = False  # the overall difference
+    significant_in: list[str] = field(default_factory=list)  # environments
 
     @property
     def verdict(self) -> str:
@@ -98,7 +99,7 @@ class Comparison:
             return f"undecided: runs were lost ({', '.join(self.lost)})"
         if self.identical:
             return "identical: every episode is the same, the edit changes nothing here"
-        if self.overall.p < ALPHA:
+        if self.significant:
             return "better" if self.overall.value > 0 else "worse"
         return "undecided: the difference may be chance"
 
@@ -116,9 +117,8 @@ def read_groups(args: Args) -> list[Group]:
             fail(f"{text} is not of the form NAME=FOLDER")
         found = read_group(name, Path(given), metric)
         metric = metric or METRICS.get(next(iter(found.runs)).script)
-        lost = [f"{name} {key.env_id} seed {key.seed}: {why}" for key, why in found.lost.items()]
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
-        groups.append(Group(name, runs_by_env(found), lost, remarks))
+        groups.append(Group(name, runs_by_env(found), found.lost, remarks))
     return groups
 
 
@@ -173,25 +173,6 @@ def scales(groups: list[Group]) -> tuple[str, dict[str, tuple[float, float]]]:
     return "from the worst to the best run", ends
 
 
-def bootstrap(matrices: list[np.ndarray], function: Any) -> Estimate:
-    """rliable's stratified bootstrap of a function of (runs, environments) scores."""
-    value = float(function(*matrices))
-    if min(len(matrix) for matrix in matrices) < 2:
-        return Estimate(value)
-    np.random.seed(0)  # rliable resamples by numpy's global generator, whatever it is given
-    scores = {"": matrices if len(matrices) > 1 else matrices[0]}
-    _, intervals = library.get_interval_estimates(
-        scores, lambda *resampled: np.array([function(*resampled)]), reps=RESAMPLES
-    )
-    low, high = (float(end) for end in intervals[""][:, 0])
-    return Estimate(value, low, high)
-
-
-def iqm_difference(before: np.ndarray, after: np.ndarray) -> float:
-    """Difference of the interquartile means of two groups' (runs, environments) scores."""
-    return metrics.aggregate_iqm(after) - metrics.aggregate_iqm(before)
-
-
 def permutation_p_value(before: np.ndarray, after: np.ndarray) -> float:
     """Of the difference of two groups' interquartile means: (runs, environments) each.
 
@@ -221,12 +202,13 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
     normal = [normalized(one, ends) for one in (baseline, group)]
     before, after = (matrix_of(scores) for scores in normal)
     if "human" in way and len(ends) > 1:
-        overall = bootstrap([before, after], iqm_difference)
-        overall = overall._replace(p=permutation_p_value(before, after))
+        theirs, own = (float(stats.trim_mean(part, 0.25, axis=None)) for part in (before, after))
+        overall = Estimate(own - theirs, p=permutation_p_value(before, after))
     else:
         share = 1 / len(ends)
         samples = [scores[env_id] for env_id in ends for scores in normal]
         overall = weighted_sum(samples, [-share, share] * len(ends))
+        theirs, own = (float(np.mean([x.mean() for x in one.values()])) for one in normal)
     return Comparison(
         group=group,
         by_env={
@@ -238,11 +220,24 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
             )
             for env in ends
         },
+        middles=(theirs, own),
         overall=overall,
-        overall_improvement=bootstrap([before, after], probability_of_improvement),
-        lost=[*baseline.lost, *group.lost],
-        identical=all(same_runs(baseline.by_env[env], group.by_env[env]) for env in ends),
+        overall_improvement=probability_of_improvement(before, after),
+        lost=lost_runs(baseline, group),
+        identical=same_runs(
+            *([run for env in ends for run in one.by_env[env]] for one in (baseline, group))
+        ),
     )
+
+
+def lost_runs(baseline: Group, group: Group) -> list[str]:
+    """Runs without a score, in environments in which one of the two groups has a score."""
+    return [
+        f"{one.name} {key.env_id} seed {key.seed}: {why}"
+        for one in (baseline, group)
+        for key, why in one.lost.items()
+        if key.env_id in baseline.by_env | group.by_env
+    ]
 
 
 def normalized(group: Group, ends: dict[str, tuple[float, float]]) -> dict[str, np.ndarray]:
@@ -253,7 +248,7 @@ def normalized(group: Group, ends: dict[str, tuple[float, float]]) -> dict[str, 
 
 
 def matrix_of(scores: dict[str, np.ndarray]) -> np.ndarray:
-    """(runs, environments), as rliable wants them: with the fewest runs of an environment."""
+    """(runs, environments); of each environment as many runs as the one with the fewest has."""
     count = min(len(runs) for runs in scores.values())
     return np.stack([runs[:count] for runs in scores.values()], axis=1)
 
@@ -265,24 +260,31 @@ def probability_of_improvement(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def same_runs(before: list[Run], after: list[Run]) -> bool:
-    """Whether two groups have the same seeds and, episode by episode, the same scores."""
-    return [run.seed for run in before] == [run.seed for run in after] and all(
-        np.array_equal(one.scores, other.scores) for one, other in zip(before, after, strict=True)
+    """Whether two groups have the same seeds and, episode by episode, the same scores.
+
+    Episodes that are all alike, as before anything has been learned, prove nothing.
+    """
+    return (
+        [run.seed for run in before] == [run.seed for run in after]
+        and all(np.array_equal(a.scores, b.scores) for a, b in zip(before, after, strict=True))
+        and any(np.ptp(run.scores) > 0 for run in before)
     )
 
 
-def mark_beyond_chance(comparisons: list[Comparison]) -> None:
-    """Note the environments in which alone a group differs, by Holm's correction over all tests.
+def correct_for_many_tests(comparisons: list[Comparison]) -> None:
+    """Note which differences are significant, by Holm's correction.
 
     Of twenty environments without an effect, one has an interval without zero.
     """
+    for place in beyond_chance([one.overall.p for one in comparisons]):
+        comparisons[place].significant = True
     tests = [(one, env_id) for one in comparisons for env_id in one.by_env]
     for place in beyond_chance([one.by_env[env_id].p for one, env_id in tests]):
         one, env_id = tests[place]
-        one.beyond_chance.append(env_id)
+        one.significant_in.append(env_id)
 
 
-# ------ the table ------
+# ------ the tables ------
 def text_of(estimate: Estimate, form: str = "+.2f") -> str:
     """'+3.20 (-5.10 to +11.50)', or the number alone."""
     value, low, high, _ = estimate
@@ -300,7 +302,7 @@ def headline(baseline: Group, comparison: Comparison, way: str) -> str:
     p = comparison.overall.p
     alone = ", no interval: a single run, or runs that are all alike"
     test = alone if math.isnan(p) else f", p = {p:.2g}"
-    chance = comparison.overall_improvement.value
+    chance = comparison.overall_improvement
     return f"{verdict} {number}{test}; probability of improvement {chance:.2f}."
 
 
@@ -330,38 +332,75 @@ def what_differs(baseline: Group, group: Group) -> str:
     return f"{group.name} beside {baseline.name}: {'; '.join(changes)}."
 
 
-def table(
-    groups: list[Group], comparisons: list[Comparison], steps: dict[str, int], way: str
+def numbers_of(estimate: Estimate, significant: bool, improvement: float) -> dict[str, Any]:
+    """The columns of a row that compare a group with the baseline."""
+    return {
+        "difference": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "significant": "yes" if significant else "no",
+        "probability_of_improvement": improvement,
+    }
+
+
+def scores_table(
+    groups: list[Group], comparisons: list[Comparison], steps: dict[str, int]
+) -> pd.DataFrame:
+    """A row for each group in each environment, and over all of them."""
+    rows: list[dict[str, Any]] = []
+    for env_id in steps:
+        for group, one in zip(groups, [None, *comparisons], strict=True):
+            scores = group.scores[env_id]
+            row = {"env_id": env_id, "group": group.name, "steps": steps[env_id]}
+            row |= {"seeds": len(scores), "mean": scores.mean(), "std": pd.Series(scores).std()}
+            if one:
+                significant = env_id in one.significant_in
+                row |= numbers_of(one.by_env[env_id], significant, one.improvement[env_id])
+            rows.append(row)
+    if len(steps) > 1:
+        label = f"all {len(steps)}, normalized"
+        rows.append({"env_id": label, "group": groups[0].name, "mean": comparisons[0].middles[0]})
+        for one in comparisons:
+            row = {"env_id": label, "group": one.group.name, "mean": one.middles[1]}
+            rows.append(row | numbers_of(one.overall, one.significant, one.overall_improvement))
+    return pd.DataFrame(rows).astype({"steps": "Int64", "seeds": "Int64"})
+
+
+def table_line(row: Any, baseline: str) -> str:
+    """A row of `scores_table` in Markdown; the environment stands beside the baseline alone."""
+    score = f"{row.mean:.2f}"
+    if not pd.isna(row.std):
+        score += f" ± {row.std:.2f}"
+    title = row.env_id
+    if not pd.isna(row.steps):
+        title += f", {short_number(row.steps)} steps"
+        score += f" ({seeds(row.seeds)})"
+    if row.group == baseline:
+        return f"| {title} | {baseline} | {score} | | | |"
+    difference = text_of(Estimate(row.difference, row.low, row.high))
+    chance = f"{row.probability_of_improvement:.2f}"
+    return f"| | {row.group} | {score} | {difference} | {row.significant} | {chance} |"
+
+
+def report(
+    groups: list[Group], comparisons: list[Comparison], scores: pd.DataFrame, way: str
 ) -> str:
-    """The verdicts and the tables, in Markdown."""
+    """The verdicts and the table, in Markdown."""
     baseline = groups[0]
-    lines = [f"{headline(baseline, one, way)}\n" for one in comparisons]
-    lines += [
-        f"| environment | group | score | difference to {baseline.name} (95 %) | beyond chance | "
+    lines = [
+        *(f"{headline(baseline, one, way)}\n" for one in comparisons),
+        f"| environment | group | score | difference to {baseline.name} (95 %) | significant | "
         "probability of improvement |",
         "|---|---|---:|---:|---|---:|",
-    ]
-    for env_id in steps:
-        title = f"{env_id}, {short_number(steps[env_id])} steps"
-        score = baseline.scores[env_id]
-        lines.append(
-            f"| {title} | {baseline.name} | {mean_and_std(score)} ({seeds(len(score))}) | | | |"
-        )
-        for one in comparisons:
-            score = one.group.scores[env_id]
-            cells = ["", one.group.name, f"{mean_and_std(score)} ({seeds(len(score))})"]
-            beyond = "yes" if env_id in one.beyond_chance else "no"
-            cells += [text_of(one.by_env[env_id]), beyond, f"{one.improvement[env_id]:.2f}"]
-            lines.append(f"| {' | '.join(cells)} |")
-    lines.append("")
-    lines += [what_differs(baseline, group) for group in groups[1:]]
-    lines += [
+        *(table_line(row, baseline.name) for row in scores.itertuples()),
+        "",
+        *(what_differs(baseline, group) for group in groups[1:]),
         "",
         f"Score of a run: mean of the last {WINDOW} training episodes. Difference: of mean scores, "
-        "with Welch's interval; beyond chance: by Holm's correction over all rows. Over all "
-        f"environments scores are normalized: 0 to 1 is {way}. On the human scale the difference "
-        "is one of interquartile means with a permutation test, else of means, the variances of "
-        "the environments added up.",
+        "with Welch's interval; significant: by Holm's correction over these rows. Over all "
+        f"environments scores are normalized: 0 to 1 is {way}. On the human scale the score is "
+        "the interquartile mean, tested by permutations, else the mean, the variances of the "
+        "environments added up.",
         *(remark for group in groups for remark in group.remarks),
     ]
     return "\n".join(lines) + "\n"
@@ -415,43 +454,6 @@ def draw(
     save(figure, path)
 
 
-# ------ the files of numbers ------
-def environments_table(
-    groups: list[Group], comparisons: list[Comparison], steps: dict[str, int]
-) -> pd.DataFrame:
-    """A row for each group in each environment."""
-    rows = []
-    for env_id in steps:
-        for group in groups:
-            scores = group.scores[env_id]
-            row = {"env_id": env_id, "group": group.name, "steps": steps[env_id]}
-            row |= {"seeds": len(scores), "mean": scores.mean(), "std": pd.Series(scores).std()}
-            for one in comparisons:
-                if one.group is group:
-                    found = one.by_env[env_id]
-                    row |= {"difference": found.value, "low": found.low, "high": found.high}
-                    row |= {"probability_of_improvement": one.improvement[env_id]}
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def overall_table(
-    groups: list[Group], comparisons: list[Comparison], ends: dict[str, Any]
-) -> pd.DataFrame:
-    """A row for each group and measure over all environments, of normalized scores."""
-    rows: list[tuple[str, str, Estimate]] = []
-    for group in groups:
-        scores = [matrix_of(normalized(group, ends))]
-        found = bootstrap(scores, metrics.aggregate_iqm)
-        rows.append(("interquartile mean", group.name, found))
-    for one in comparisons:
-        rows.append((f"difference to {groups[0].name}", one.group.name, one.overall))
-        measure = f"probability of improvement over {groups[0].name}"
-        rows.append((measure, one.group.name, one.overall_improvement))
-    table = [(measure, name, one.value, one.low, one.high) for measure, name, one in rows]
-    return pd.DataFrame(table, columns=["measure", "group", "value", "low", "high"])
-
-
 def runs_table(groups: list[Group], steps: dict[str, int]) -> pd.DataFrame:
     """A row for each run, with what rerun.py needs to make it again."""
     tables = []
@@ -472,16 +474,16 @@ def main() -> int:
     steps = take_scores(groups, args.steps)
     way, ends = scales(groups)
     comparisons = [compare(groups[0], group, way, ends) for group in groups[1:]]
-    mark_beyond_chance(comparisons)
+    correct_for_many_tests(comparisons)
     args.out.mkdir(parents=True, exist_ok=True)
-    endings = (".md", ".png", ".csv", "_overall.csv", "_scores.csv")
+    endings = (".md", ".png", ".csv", "_scores.csv")
     paths = [args.out / f"{args.name}{ending}" for ending in endings]
-    paths[0].write_text(table(groups, comparisons, steps, way))
+    scores = scores_table(groups, comparisons, steps)
+    paths[0].write_text(report(groups, comparisons, scores, way))
     draw(groups, comparisons, ends, paths[1])
     options: dict[str, Any] = {"index": False, "float_format": "%.6g"}
-    environments_table(groups, comparisons, steps).to_csv(paths[2], **options)
-    overall_table(groups, comparisons, ends).to_csv(paths[3], **options)
-    runs_table(groups, steps).to_csv(paths[4], **options)
+    scores.to_csv(paths[2], **options)
+    runs_table(groups, steps).to_csv(paths[3], **options)
     print(paths[0].read_text())
     for path in paths:
         print(path)

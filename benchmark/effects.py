@@ -17,7 +17,7 @@ class Effect:
 
     Scores are means over the runs, of which each has the mean of its learning curve; low and high
     are the ends of the 95 % interval of the difference. A number that is not known is NaN: the
-    difference if some runs diverged, the interval and p of a single run.
+    difference if some runs have no score, the interval and p of a single run.
     """
 
     tag: str
@@ -57,7 +57,7 @@ def read_effects(path: Path) -> list[Effect]:
     """The effects in a file; none if there is no such file."""
     if not path.exists():
         return []
-    table = pd.read_csv(path, float_precision="round_trip")
+    table = pd.read_csv(path)
     return [Effect(**row) for row in table.to_dict("records")]
 
 

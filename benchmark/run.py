@@ -405,10 +405,11 @@ def main() -> int:
 
         return slurm.submit(tasks, args, drawing)
     exit_code = run_locally(tasks, args.workers, Signals())
-    if exit_code or not drawing:
+    if exit_code not in (0, 1) or not drawing:  # a run that failed does not keep back the others
         return exit_code
     print(f"$ {shlex.join(drawing)}", flush=True)
-    return int(subprocess.run(drawing).returncode != 0)
+    drawn = subprocess.run(drawing)
+    return int(exit_code != 0 or drawn.returncode != 0)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ WHOLE = 0.9  # share of its steps that the event files of a finished run have at
 NO_EPISODE, UNFINISHED, DAMAGED = "no episode ended", "not finished", "damaged event files"
 # Environment, name and seed in the name of another program's run folder. Behind them CleanRL puts
 # the time; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
-OTHER_NAME = re.compile(r"(.+?)__(.+?)__(\d+)_.+")
+OTHER_NAME = re.compile(r"(.+?)__(.+?)__(\d+)_[^/]+")
 Axis = Literal["steps", "minutes"]
 
 
@@ -389,14 +389,16 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
             read_folder(path, metric, found)
         except (OSError, ValueError, KeyError, TypeError) as error:
             warn(f"{path} is left out: cannot be read: {error!r}")
-    if own:
-        return found
     others = {file.parent for file in folder.rglob("events.out.tfevents.*")}
     for path in sorted(others, key=start_time):
         text = path.relative_to(folder).as_posix()
         name = OTHER_NAME.fullmatch(text)
         ours = (path / "args.json").exists()  # in a folder of the folder
-        if name and not ours and fnmatchcase(text, pattern):
+        if not name or ours or not fnmatchcase(text, pattern):
+            continue
+        if own:
+            warn(f"{path} is left out: another program's run; give those a folder of their own")
+        else:
             read_other_folder(path, name, metric or RETURN, found)
     return found
 

@@ -6,6 +6,7 @@ SIGTERM to the run, which saves and ends; the job then puts itself back into the
 user.
 """
 
+import hashlib
 import shlex
 import shutil
 import subprocess
@@ -55,7 +56,11 @@ def array_script(tasks: "list[Task]", args: "Args", folder: Path) -> str:
     commands = []
     for task in tasks:  # each writes the log that it has on this machine
         log = shlex.quote(str(task.log.absolute()))
-        commands.append(f"    {shlex.quote(f'{shlex.join(task.command)} >> {log} 2>&1')}")
+        # Fails if the script has been edited meanwhile, perhaps days after it was submitted.
+        line = shlex.quote(f"{hashlib.sha256(task.source).hexdigest()}  {task.script}")
+        check = f"sha256sum --check --quiet <<< {line}"
+        command = f"{{ {check} && {shlex.join(task.command)}; }} >> {log} 2>&1"
+        commands.append(f"    {shlex.quote(command)}")
     return TEMPLATE.format(
         last=len(tasks) - 1,
         workers=args.workers,
@@ -75,11 +80,8 @@ def sbatch(*words: str) -> str:
     return done.stdout.strip().partition(";")[0]
 
 
-def submit(tasks: "list[Task]", args: "Args", drawing: list[str], after: str = "afterok") -> int:
-    """Submit the tasks, and a job that draws them when all are done; returns the exit code.
-
-    after: SLURM's condition for drawing, afterok (no run has failed) or afterany.
-    """
+def submit(tasks: "list[Task]", args: "Args", drawing: list[str]) -> int:
+    """Submit the tasks, and a job that draws them when all have ended; returns the exit code."""
     if shutil.which("sbatch") is None:
         fail("--launcher slurm: there is no sbatch on this machine")
     folder = args.runs_dir.absolute() / "logs" / "slurm"
@@ -89,10 +91,7 @@ def submit(tasks: "list[Task]", args: "Args", drawing: list[str], after: str = "
     array = sbatch(str(script))
     print(f"{len(tasks)} runs are jobs of array {array}; their logs: {args.runs_dir}/logs")
     if drawing:
-        words = [f"--dependency={after}:{array}", "--kill-on-invalid-dep=yes"]
-        words += [f"--output={folder}/plot-{array}.log", f"--wrap={shlex.join(drawing)}"]
-        print(
-            f"job {sbatch(*words)} draws them" + (" if no run fails" if after == "afterok" else "")
-        )
+        words = [f"--dependency=afterany:{array}", f"--output={folder}/plot-{array}.log"]
+        print(f"job {sbatch(*words, f'--wrap={shlex.join(drawing)}')} draws them")
     print(f"to watch them: squeue --array -j {array}; to save and stop: scancel {array}")
     return 0

@@ -59,7 +59,7 @@ def mean_and_std(mean: float, std: float, digits: int = 2) -> str:
 def our_scores(root: Path) -> pd.DataFrame:
     """Final scores: a row for each run.
 
-    Columns: script, env_id, score, steps, minutes, hardware, commit (of the script's version).
+    Columns: script, env_id, seed, score, steps, flags, minutes, hardware, commit (of the script).
 
     Files with variants of a script (ablation.py) or groups of runs (compare.py) are left out.
     """
@@ -146,7 +146,10 @@ def rows_of_environment(env_id: str, runs: pd.DataFrame, published: pd.DataFrame
         reached = [length for length in lengths if shortest >= WHOLE * length]
         length = max(reached, default=min(lengths, default=0))
         alike = runs.steps <= shortest / WHOLE
-        rows.append(Row(env_id, runs[alike], published[published.steps == length]))
+        group = runs[alike]
+        if group["flags"].nunique(dropna=False) > 1 or group.seed.duplicated().any():
+            raise ValueError(f"{env_id}: runs with other flags, or of the same seed, in one row")
+        rows.append(Row(env_id, group, published[published.steps == length]))
         runs = runs[~alike]
         open_lengths.discard(length)
     for length in sorted(open_lengths):

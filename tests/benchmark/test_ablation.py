@@ -169,22 +169,23 @@ def test_an_effect_is_that_of_scipys_welch_test(scores, baseline):
 
 
 @pytest.mark.parametrize(
-    ("scores", "diverged", "text"),
+    ("scores", "diverged", "missing", "text"),
     [
-        ((500.0, 400.0, 450.0), 0, "the same scores"),
-        ((500.0, 450.0, 400.0), 0, "0 (-25 to +25)"),
-        ((450.0,), 0, "0 (no interval)"),
-        ((360.0, 350.0), 1, "1 of 3 diverged"),
-        ((), 3, "3 of 3 diverged"),
-        ((), 0, "not finished"),
+        ((500.0, 400.0, 450.0), 0, 0, "the same scores"),
+        ((500.0, 450.0, 400.0), 0, 0, "0 (-25 to +25)"),
+        ((450.0,), 0, 0, "0 (no interval)"),
+        ((360.0, 350.0), 1, 0, "1 of 3 diverged"),
+        ((), 3, 0, "3 of 3 diverged"),
+        ((500.0, 400.0), 0, 1, "not finished"),
+        ((), 0, 3, "not finished"),
     ],
 )
-def test_what_is_said_of_few_or_equal_runs(scores, diverged, text):
+def test_what_is_said_of_few_or_equal_runs(scores, diverged, missing, text):
     """The baseline learns from 0 to 450: an interval of 113 points is 25 percent of that."""
     baseline = some_runs(500.0, 400.0, 450.0)
-    effect = ablation.effect_of("core-3", "A-v0", some_runs(*scores), baseline, diverged)
+    effect = ablation.effect_of("core-3", "A-v0", some_runs(*scores), baseline, diverged, missing)
     assert ablation.text_of(dataclasses.replace(effect, start=0.0)) == text
-    assert math.isnan(effect.difference) == (diverged > 0 or not scores)
+    assert math.isnan(effect.difference) == (diverged > 0 or missing > 0)
     nothing_learned = dataclasses.replace(effect, start=450.0)
     assert math.isnan(nothing_learned.share(1.0)) and nothing_learned.lost == 0
 
@@ -204,6 +205,7 @@ def test_runs_that_diverged_are_counted(tmp_path, capsys):
             tasks.append(task)
     results = ablation.read_results(tasks, found)
     assert results.diverged == {("core-3", "A-v0"): 1}
+    assert results.missing == {("baseline", "B-v0"): 1, ("core-3", "B-v0"): 1}
     wanted = [own_ablations("ppo.py")["core-3"]]
     (effect,) = ablation.measure(["A-v0", "B-v0"], wanted, results)
     assert (effect.env_id, effect.runs, effect.diverged) == ("A-v0", 2, 1)

@@ -161,10 +161,11 @@ def test_the_loss_of_the_terminal_stops_unless_it_is_ignored(ignored):
     assert len(signals.received) == (1 if ignored else 2), "a terminal that goes is no second"
 
 
-def test_finished_runs_are_drawn(fake, tmp_path):
-    """By plot.py, which gives the exit code."""
+@pytest.mark.parametrize("failed", [[], ["Fail-v0"]], ids=["all", "but-one"])
+def test_finished_runs_are_drawn(failed, fake, tmp_path):
+    """By plot.py, also if others have failed."""
     write_returns(tmp_path / "events-None", 7.0)
-    flags = ("--env-ids", "A-v0", "--num-seeds", "1", "--plot", str(tmp_path / "out"))
+    flags = ("--env-ids", "A-v0", *failed, "--num-seeds", "1", "--plot", str(tmp_path / "out"))
     done = fake.run(*flags)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == len(failed), done.stderr
     assert (tmp_path / "out" / "fake.png").exists()

@@ -112,6 +112,9 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
     assert len(runs.find_runs(tmp_path / "theirs", pattern="Cart*").runs) == 1
     assert not runs.find_runs(tmp_path / "theirs", "charts/absent").runs
     assert "charts/absent was not logged" in capsys.readouterr().err
+    make_run(tmp_path / "theirs", "CartPole-v1", 3, [ONE])  # ours among them
+    assert [key.seed for key in runs.find_runs(tmp_path / "theirs").runs] == [3]
+    assert capsys.readouterr().err.count("another program's run") == 3
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,8 @@ def test_names_of_other_programs_run_folders(name, found):
     """CleanRL's, SB3's, and a time with the character that SB3 puts before its number."""
     matched = runs.OTHER_NAME.fullmatch(name)
     assert matched is not None and matched.groups() == found
+    # What `add_hparams` writes, or a second writer for an evaluation.
+    assert runs.OTHER_NAME.fullmatch(f"{name}/1764000000.5") is None
 
 
 def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):

@@ -65,6 +65,18 @@ def test_a_job_that_the_user_ends_saves_and_does_not_come_back(fake, cluster):
     assert stops(folder) and len(starts(folder)) == 1
 
 
+def test_a_job_does_not_mix_versions_of_the_script(fake, cluster):
+    """The second job waits for the first one, and the script is edited meanwhile."""
+    fake.run("--env-ids", "Slow-v0", "--num-seeds", "2", *ASKED)
+    fake.wait_until_running(1)
+    fake.path.write_text(f"{fake.path.read_text()}# edited\n")
+    fake.let_go()
+    wait_until(lambda: not jobs(cluster), seconds=60)
+    assert len(fake.run_folders()) == 1
+    log = fake.runs_dir / "logs" / "Slow-v0__fake__2.log"
+    assert f"{fake.path}: FAILED" in log.read_text()
+
+
 def test_what_slurm_refuses_is_told(fake):
     flags = ("--env-ids", "A-v0", "--launcher", "slurm", "--partition", "nowhere")
     result = fake.run(*flags)

@@ -18,18 +18,18 @@ ppo,CartPole-v1,CleanRL,499,1,8000
 ppo,Acrobot-v1,CleanRL,-86.36,1.32,1000
 ppo_atari,Pong,CleanRL,20.36,,10000000
 """
-HEADER = "env_id,seed,score,steps,minutes,script,hardware,commit\n"
+HEADER = "env_id,seed,score,steps,minutes,script,hardware,commit,flags\n"
 # The files of ablation.py and compare.py, and runs of a copy, are not among the scripts' scores.
 FILES = {
     "ppo": HEADER
     + """\
-CartPole-v1,1,480,1000,1,ppo.py,cpu,abc1234
-CartPole-v1,2,500,970,4,ppo.py,cpu,abc1234
-CartPole-v1,1,9,100,1,ppo.py,cpu,
-LunarLander-v3,1,-1234.5,20000,1,ppo.py,cpu,def5678
-CartPole-v1,1,7,1000,1,ppo_mine.py,cpu,
+CartPole-v1,1,480,1000,1,ppo.py,cpu,abc1234,
+CartPole-v1,2,500,970,4,ppo.py,cpu,abc1234,
+CartPole-v1,1,9,100,1,ppo.py,cpu,,
+LunarLander-v3,1,-1234.5,20000,1,ppo.py,cpu,def5678,
+CartPole-v1,1,7,1000,1,ppo_mine.py,cpu,,
 """,
-    "ppo_atari_pong": f"{HEADER}Pong,1,13.456,2000000,90,ppo_atari.py,gpu,abc1234\n",
+    "ppo_atari_pong": f"{HEADER}Pong,1,13.456,2000000,90,ppo_atari.py,gpu,abc1234,\n",
     "compare_x": "env_id,group,score,script\nCartPole-v1,x,1,ppo.py\n",
     "ablation_ppo": "variant,env_id,score,script\nbaseline,CartPole-v1,1,ppo.py\n",
 }
@@ -72,6 +72,13 @@ def test_rows_computed_by_hand(root: Path):
     assert "We have run 1 to the end, 2 in part, and 2 not at all." in text
 
 
+@pytest.mark.parametrize("run", ["3,9,1000,1,ppo.py,cpu,,--gamma 0.9", "1,9,1000,1,ppo.py,cpu,,"])
+def test_other_flags_and_the_same_seed_are_not_averaged(run: str, root: Path):
+    (root / "docs/results/mine_scores.csv").write_text(f"{HEADER}CartPole-v1,{run}\n")
+    with pytest.raises(ValueError, match="CartPole-v1: runs with other flags"):
+        rows_of_scripts(root, ["ppo.py"])
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -83,7 +90,7 @@ def test_rows_computed_by_hand(root: Path):
     ],
 )
 def test_evidence(rows: str, expected: str, root: Path):
-    lines = [f"{row},1,ppo_atari.py,cpu,\n" for row in rows.splitlines()]
+    lines = [f"{row},1,ppo_atari.py,cpu,,\n" for row in rows.splitlines()]
     (root / "docs/results/ppo_atari_pong_scores.csv").write_text("".join([HEADER, *lines]))
     (root / "ppo/ppo_atari.py").write_text("class Args:\n    total_timesteps: int = 2_000_000\n")
     collection = Collection(root, {"ppo_atari.py": Script(None, None)}, ())
