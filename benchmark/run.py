@@ -6,10 +6,10 @@
 
 Each run gets `--env-id X --seed N --runs-dir DIR --resume auto` appended to the command. So the
 same call again finishes what is left: the script resumes a run that was cut off, and ends at once
-if the run is finished. Workers share the CPUs, by OMP_NUM_THREADS. Ctrl-C saves the runs and stops;
-a second one kills them. With --launcher slurm the runs are submitted as an array of jobs. Of a flag
-given twice the last one counts. Exit codes: 0 when all is done, 1 if a run or the plot failed, 2
-for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+if the run is finished. Workers share the CPUs, by OMP_NUM_THREADS and PJRT_NPROC. Ctrl-C saves the
+runs and stops; a second one kills them. With --launcher slurm the runs are submitted as an array of
+jobs. Of a flag given twice the last one counts. Exit codes: 0 when all is done, 1 if a run or the
+plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import fcntl
@@ -162,6 +162,8 @@ class Children:
         env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if self.threads:
             env.setdefault("OMP_NUM_THREADS", str(self.threads))
+            # JAX's; with a single thread its callbacks may wait for each other forever.
+            env.setdefault("PJRT_NPROC", str(max(2, self.threads)))
             # JAX would take three quarters of a GPU's memory for the first of several runs.
             env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         with self.lock:

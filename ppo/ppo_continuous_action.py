@@ -340,7 +340,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # The weights are still those that acted, so these are the old policy's log-probabilities
         # and values. One pass over the whole rollout is faster than one at each step.
         x = obs.flatten(0, 1)
-        if iteration == 1:  # acted on raw observations: here log-probabilities differ a little
+        if iteration == 1:  # acted on raw observations: all that was computed then differs a bit
             merge_stats(agent.obs_stats, x)
         flat_actions = actions.flatten(0, 1)
         with torch.no_grad():

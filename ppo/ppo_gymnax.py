@@ -159,6 +159,8 @@ class Gymnax:
         import matplotlib
         from imageio_ffmpeg import get_ffmpeg_exe
 
+        # Without a screen SDL would print an error for each frame.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         self.videos.mkdir(parents=True, exist_ok=True)
         film = self.videos / f"rl-video-episode-{episode}.mp4"
         with matplotlib.rc_context({"animation.ffmpeg_path": get_ffmpeg_exe()}):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import processes
 
 SCRIPTS = Path(__file__).parents[1] / "ppo"
 GIVEN = os.environ.get("PPO_SCRIPT")  # a file to test in the place of a script
@@ -59,6 +60,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return {"uv installs packages": 0, "mutations": 2}.get(marker.args[0], 1)
 
     items.sort(key=place)
+
+
+@pytest.fixture(autouse=True)
+def ended_programs() -> Iterator[None]:
+    """What a failed test has started would go on for hours."""
+    yield
+    processes.kill_what_still_runs()
 
 
 @pytest.fixture(autouse=True)

@@ -227,7 +227,7 @@ def test_signal_to_one_stops_all_and_saves(tmp_path: Path):
         wait_for_training(tmp_path, processes)
         os.kill(processes[1].pid, signal.SIGTERM)
         for process in processes:
-            process.join(10)
+            process.join(60)
             assert process.exitcode == 0, "does not stop, or fails"
     for rank in range(2):
         result = torch.load(tmp_path / f"result{rank}.pt", weights_only=False)

@@ -192,23 +192,6 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
     torch.testing.assert_close(also_values, values)
 
 
-def test_truncated_episodes_are_bootstrapped_from_normalized_observations(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    valued, get_value = [], script.Agent.get_value
-    calls = record_calls(script, "compute_gae", monkeypatch)
-
-    def spy(agent: Any, x: Tensor) -> Tensor:
-        value = get_value(agent, x)  # of what is normalized: the test above
-        valued.extend(value.tolist())
-        return value
-
-    monkeypatch.setattr(script.Agent, "get_value", spy)
-    train(script, tmp_path, **WALK)
-    bootstrapped = [x for _, _, x, _, truncated, _ in calls for x in x[truncated]]
-    assert len(bootstrapped) > 10 and np.isin(bootstrapped, np.float32(valued)).all()
-
-
 # ------ environments ------
 @pytest.mark.slow("learning")
 @pytest.mark.parametrize("env_id", ["Target", "ScalarTarget", "MatrixTarget"])

@@ -243,6 +243,15 @@ def test_seeds_side_by_side_are_the_same_seeds_alone():
         np.testing.assert_allclose([x for _, x in band[name]], means, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow("JAX compiles")
+def test_seeds_in_one_batch_are_the_same_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """As on a GPU; on a CPU one is trained after the other."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    flags = CORRIDOR | {"total_timesteps": 5 * BATCH, "num_seeds": 2}
+    batched = train(script, tmp_path, **flags)
+    jax_command_line.assert_same(saved(run_of(num_seeds=2)), saved(batched), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("flags", "iterations"),
     [({}, 47), ({"total_timesteps": 50_000}, 33), ({"log_every": 1}, 1), ({"num_envs": 500}, 1)],
@@ -341,30 +350,41 @@ def test_a_seed_that_has_diverged_is_evaluated_as_nan():
     assert np.isfinite(returns[0]).all() and np.isnan(returns[1]).all()
 
 
-def first_returns(agent: Any, args: Any) -> np.ndarray:
-    """Of the first episode in each place, played step by step."""
+def first_episodes(agent: Any, args: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Returns, lengths and first states of the first episode in each place, step by step."""
     envs = script.make_envs(args, Path())
     reset_key, key = jax.random.split(jax.random.PRNGKey(args.seed + 1_000_000))
     state, obs = envs.reset(jax.random.split(reset_key, args.eval_episodes))
+    starts = state.env_state
     returns = np.full(args.eval_episodes, np.nan)
+    lengths = np.zeros(args.eval_episodes, int)
     for _ in range(5):  # the longest episode
         key, act_key, step_key = jax.random.split(key, 3)
         actions = agent.get_action(agent.features(obs), act_key)
         state, obs, rows = envs.step(state, actions, jax.random.split(step_key, len(obs)))
         ended = np.asarray(rows["over"]) & np.isnan(returns)
         returns[ended] = np.asarray(rows["score"])[ended]
-    return returns
+        lengths[ended] = np.asarray(rows["length"])[ended]
+    return returns, lengths, starts
 
 
 @pytest.mark.slow("JAX compiles")
-def test_evaluation_plays_one_episode_in_each_place():
+def test_evaluation_plays_and_films_one_episode_in_each_place(monkeypatch: pytest.MonkeyPatch):
+    films: dict[int, list[Any]] = {}
+    monkeypatch.setattr(script.Gymnax, "film", lambda _, states, i: films.update({i: states}))
     run = run_of()
     agents = jax.tree.map(jnp.asarray, run_agents(run))
-    args = replace(run.args, eval_episodes=40)
+    args = replace(run.args, eval_episodes=40, capture_video=True, video_every=3)
     returns = script.evaluate(agents, args, Path())["episodic_return"]
+    expected, lengths, starts = first_episodes(jax.tree.map(lambda x: x[0], agents), args)
+    assert list(films) == list(range(0, 40, 3))
+    for episode, states in films.items():
+        assert len(states) == lengths[episode]
+        first = jax.tree.map(lambda x, i=episode: x[i], starts)
+        assert jax.tree.leaves(states[0]) == jax.tree.leaves(first)
     again = script.evaluate(agents, args, Path())["episodic_return"]
     assert (returns == again).all()
-    assert returns.tolist() == first_returns(jax.tree.map(lambda x: x[0], agents), args).tolist()
+    assert returns.tolist() == expected.tolist()
     greedy = script.evaluate(agents, args, Path(), greedy=True)["episodic_return"]
     assert len(set(greedy)) <= 3, "one for each place to begin at"
 

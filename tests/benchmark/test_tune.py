@@ -13,6 +13,7 @@ import optuna
 import pandas as pd
 import pytest
 import tune
+from helpers import processes
 from helpers.benchmark_runs import BENCHMARK, FakeScript, run_program, starts, write_returns
 from helpers.command_line import finish, wait_until
 from optuna.storages.journal import JournalFileBackend
@@ -139,13 +140,8 @@ def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
     fake.logs("0.1", 4.0)
     fake.enqueue("0.1,Slow")
     flags = ("--trials", "2", "--num-seeds", "1")
-    process = subprocess.Popen(
-        [sys.executable, str(BENCHMARK / "tune.py"), *fake.words("Slow,0.1", *flags)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
+    words = [sys.executable, str(BENCHMARK / "tune.py"), *fake.words("Slow,0.1", *flags)]
+    process = processes.start(words, tmp_path)
     wait_until(lambda: list(fake.study.glob("*Slow/*/starts.txt")))
     process.send_signal(signum)
     code, output, _ = finish(process)

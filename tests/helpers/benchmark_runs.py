@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import processes
 from helpers.command_line import wait_until
 from helpers.in_process import load_program
 from torch.utils.tensorboard import SummaryWriter
@@ -51,13 +52,8 @@ class FakeScript:
 
     def start(self, *flags: str) -> subprocess.Popen[str]:
         """The runner in a process of its own, in the script's folder."""
-        return subprocess.Popen(
-            [sys.executable, str(BENCHMARK / "run.py"), *self.arguments(*flags)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-        )
+        words = [sys.executable, str(BENCHMARK / "run.py"), *self.arguments(*flags)]
+        return processes.start(words, self.folder)
 
     def run_folders(self) -> list[Path]:
         """The folders of all runs."""

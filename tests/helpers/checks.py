@@ -66,7 +66,9 @@ def assert_same_weights(run: Run, other: Run) -> None:
 
 def assert_compiled_is_the_same(script: ModuleType, folder: Path, **flags: Any) -> None:
     """With --compile the same is learned and logged, but for rounding."""
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     eager, compiled = (train(script, folder / str(i), **flags, compile=bool(i)) for i in range(2))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > graphs, "nothing was compiled"
     ours, theirs = (dict(run.scalars()) for run in (eager, compiled))
     for logged in (ours, theirs):
         del logged["charts/SPS"]

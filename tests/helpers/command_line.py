@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import torch
+from helpers import processes
 from helpers.in_process import events
 from helpers.warm_processes import WarmCommand
 
@@ -59,18 +60,11 @@ def start_command(
     home.mkdir(exist_ok=True)
     words = [str(script), *map(str, args)]
     variables = environment(home, **changes)
-    if not cold:
-        return WarmCommand(words, cwd, variables)
-    return subprocess.Popen(
-        [sys.executable, *words],
-        cwd=cwd,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    if cold:
+        return processes.start([sys.executable, *words], cwd, variables)
+    command = WarmCommand(words, cwd, variables)
+    processes.STARTED.append(command)
+    return command
 
 
 def run_command(
@@ -109,7 +103,7 @@ def resume_command(folder: Path, *args: object, cwd: Path, **changes: str) -> Co
     return CommandRun(folder, done.stdout, done.stderr)
 
 
-def wait_until(condition: Any, seconds: float = 60) -> Any:
+def wait_until(condition: Any, seconds: float = LIMIT) -> Any:
     """What `condition()` returns once that is true; fails the test when it takes too long."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -119,7 +113,7 @@ def wait_until(condition: Any, seconds: float = 60) -> Any:
     return value
 
 
-def wait_for(pattern: str, runs_dir: Path, process: Process, seconds: float = 60) -> Path:
+def wait_for(pattern: str, runs_dir: Path, process: Process, seconds: float = LIMIT) -> Path:
     """The run folder in `runs_dir`, once there is a file like that in it."""
 
     def found() -> list[Path]:
@@ -134,7 +128,7 @@ wait_for_checkpoint = functools.partial(wait_for, "checkpoint.pt")
 wait_for_training = functools.partial(wait_for, "events.out.*")  # its first iteration
 
 
-def finish(process: Process, seconds: float = 60) -> tuple[int, Any, Any]:
+def finish(process: Process, seconds: float = LIMIT) -> tuple[int, Any, Any]:
     """Exit code and output of a process that must end within so many seconds."""
     try:
         stdout, stderr = process.communicate(timeout=seconds)

@@ -56,7 +56,7 @@ def group(
 
 
 def together(
-    name: str, body: Callable, folder: Path, size: int = 2, seconds: float = 60, **options: Any
+    name: str, body: Callable, folder: Path, size: int = 2, seconds: float = 120, **options: Any
 ) -> list[Any]:
     """What each of the processes returns; they must end well within so many seconds."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from weakref import WeakSet
 
 # torch._dynamo: the first optimizer imports it. What is not installed is left out.
 PRELOADED = "torch torch._dynamo torch.utils.tensorboard gymnasium tyro moviepy pytest mujoco"
@@ -82,16 +81,6 @@ def run_program(words: Sequence[str], cwd: Path, env: dict[str, str], output: Pa
     sys.exit(code)
 
 
-STARTED: "WeakSet[WarmCommand]" = WeakSet()
-
-
-@atexit.register
-def kill_what_still_runs() -> None:
-    """Multiprocessing would wait for the programs that a failed test has left behind."""
-    for command in list(STARTED):
-        command.send_signal(signal.SIGKILL)
-
-
 class WarmCommand:
     """A program that runs in a warm process, with the methods of a `subprocess.Popen`."""
 
@@ -105,7 +94,6 @@ class WarmCommand:
         self.process = context().Process(target=run_program, args=given)
         self.process.start()
         self.pid = self.process.pid
-        STARTED.add(self)
 
     @property
     def returncode(self) -> int | None:

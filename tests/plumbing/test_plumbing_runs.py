@@ -16,7 +16,9 @@ import pytest
 import torch
 from helpers.command_line import (
     CLOCKWORK,
+    LIMIT,
     SCRIPT,
+    Process,
     checkpoint,
     children,
     curve,
@@ -145,13 +147,13 @@ def test_ctrl_c_that_also_ends_tee_saves_the_run(tmp_path: Path) -> None:
     process.stdout.close()
     process.stderr.close()
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(LIMIT)
     assert checkpoint(folder)["global_step"] > 0
 
 
 def test_sigterm_that_comes_twice_saves_the_run(tmp_path: Path) -> None:
     """A batch system sends it to all processes, and `uv run` and torchrun pass theirs on."""
-    flags = ("--num-steps", 4096, "--num-minibatches", 64, "--checkpoint-every", 0)
+    flags = ("--num-steps", 1024, "--num-minibatches", 16, "--checkpoint-every", 0)
     process = start_command(*ENDLESS, *flags, cwd=tmp_path)
     folder = wait_for_training(tmp_path / "runs", process)
     process.send_signal(signal.SIGTERM)
@@ -197,6 +199,30 @@ def test_ctrl_c_during_the_evaluation_ends_at_once(resumed: bool, finished: Path
     assert_curves_are_whole(folder)
 
 
+@pytest.mark.parametrize(("every", "steps"), [(0, [80]), (2, [32, 64, 80])])
+def test_checkpoints_are_written_every_so_many_iterations(
+    every: int, steps: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And at the end."""
+    written, save = [], torch.save
+
+    def spy(state: dict[str, Any], file: Path) -> None:
+        written.append(state["global_step"])
+        save(state, file)
+
+    monkeypatch.setattr(torch, "save", spy)
+    flags = {"num_envs": 2, "num_steps": 8, "total_timesteps": 80, "eval_episodes": 0}
+    train(load_script("ppo.py"), tmp_path, **flags, checkpoint_every=every)
+    assert written == steps
+
+
+def wait_for_another_checkpoint(folder: Path, written: int, process: Process) -> None:
+    """written: when the last one was, in nanoseconds."""
+    file = folder / "checkpoint.pt"
+    wait_until(lambda: process.poll() is not None or file.stat().st_mtime_ns != written)
+    assert process.poll() is None, finish(process)
+
+
 def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path) -> None:
     """Every iteration takes milliseconds and writes a checkpoint: most kills hit a write."""
     moment = random.Random(4)
@@ -212,9 +238,7 @@ def test_kill_9_at_any_moment_leaves_a_checkpoint_to_resume_from(tmp_path: Path)
         assert step >= last, "a resumed run went back"
         written, last = (folder / "checkpoint.pt").stat().st_mtime_ns, step
         process = start_command("--resume", folder, cwd=tmp_path)
-        while (folder / "checkpoint.pt").stat().st_mtime_ns == written:
-            assert process.poll() is None, finish(process)
-            time.sleep(0.02)
+        wait_for_another_checkpoint(folder, written, process)
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == 143
     saved = checkpoint(folder)["global_step"]

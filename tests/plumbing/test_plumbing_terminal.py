@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import newcomer
+from helpers import newcomer, processes
 from helpers.command_line import (
     LIMIT,
     PPO,
@@ -36,15 +36,8 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(command)) % 256)
 
 def on_a_terminal(*command: object, cwd: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Starts a command on a terminal of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", ON_A_TERMINAL, *map(str, command)],
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    words = [sys.executable, "-c", ON_A_TERMINAL, *map(str, command)]
+    return processes.start(words, cwd, env, text=False, stdin=subprocess.PIPE)
 
 
 @pytest.fixture(scope="module")

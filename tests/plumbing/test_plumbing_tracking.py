@@ -89,6 +89,7 @@ def test_weights_and_biases_gets_the_metrics_of_a_script_in_jax(
     pytest.importorskip("envpool")
     script = load_script("ppo_atari_envpool_xla_jax.py")
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_CONSOLE", "off")  # its hooks would stay on stdout, and keep the run
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "run"
     try:
