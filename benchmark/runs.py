@@ -394,6 +394,7 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
         text = path.relative_to(folder).as_posix()
         name = OTHER_NAME.fullmatch(text)
         ours = (path / "args.json").exists()  # in a folder of the folder
+        ours = ours or "wandb" in path.parts  # copies of W&B's
         if not name or ours or not fnmatchcase(text, pattern):
             continue
         if own:

@@ -41,10 +41,10 @@ SCRIPTS: dict[str, Script] = {
     ),
     # Statistics of observations and rewards that are saved and frozen in evaluation take 26 lines;
     # Gymnasium's wrappers would take 4 and be in no checkpoint. RPO takes 4, dm_control 4, and 10
-    # refuse films without a screen and actions that are whole numbers.
+    # refuse films without a screen and actions that are whole numbers, 3 infinite observations.
     "ppo_continuous_action.py": Script(
         "ppo.py",
-        (25, 90),
+        (25, 93),
         about="continuous actions: MuJoCo, Box2D, dm_control",
         column="continuous",
         extras=("mujoco", "dm_control"),

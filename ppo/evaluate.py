@@ -130,6 +130,7 @@ def load_agent(script: ModuleType, checkpoint: dict[str, Any], run_args: Any, ar
     precision = {"bf16": run_args.bf16} if hasattr(run_args, "bf16") else {}
     if not hasattr(script, "setup_jax"):
         agent = script.Agent(envs, **precision).to(script.setup_torch(run_args))
+        envs.close()
         script.torch.manual_seed(run_args.seed)
     else:
         script.setup_jax(run_args)

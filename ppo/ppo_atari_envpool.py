@@ -482,6 +482,7 @@ class Run:
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
         signal.signal(signal.SIGINT, self.on_signal)
         signal.signal(signal.SIGTERM, self.on_signal)
+        hold_signals(False)
         if not writes:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -728,18 +729,21 @@ def compiled(function: Any, device: torch.device) -> Any:
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
 
 
+def hold_signals(hold: bool) -> None:
+    """Lets Ctrl-C and SIGTERM wait, or come; programs that are started meanwhile inherit this."""
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        how = signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK
+        signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM))
+
+
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # ffmpeg inherits this
+    hold_signals(True)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        hold_signals(False)
 
 
 class Film(gym.wrappers.RecordVideo):
@@ -865,13 +869,12 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
-    # Until Run listens for them. Workers of --async-envs inherit this: the main process ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Until Run listens for them. Workers of --async-envs inherit this; the main process ends them.
+    hold_signals(True)
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error: they ignore SIGTERM as well, and Python would wait for them forever.
+        # After an error: they do not get SIGTERM either, and Python would wait for them forever.
         for worker in multiprocessing.active_children():
             worker.kill()
 

@@ -811,18 +811,21 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
+def hold_signals(hold: bool) -> None:
+    """Lets Ctrl-C and SIGTERM wait, or come; programs that are started meanwhile inherit this."""
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        how = signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK
+        signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM))
+
+
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # ffmpeg inherits this
+    hold_signals(True)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        hold_signals(False)
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:

@@ -37,4 +37,5 @@ while not done:
     obs, reward, terminated, truncated, _ = envs.step(action.numpy())
     total += reward[0]
     done = terminated[0] or truncated[0]
+envs.close()
 print(f"return {total:.1f}")

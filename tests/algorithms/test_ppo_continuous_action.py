@@ -192,6 +192,17 @@ def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
     torch.testing.assert_close(also_values, values)
 
 
+def test_an_infinite_observation_ends_the_run_before_it_is_saved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """Clamped, it does not show in the losses; but no statistics ever forget it."""
+    with pytest.raises(SystemExit):
+        train(script, tmp_path, **WALK | {"env_id": "continuous:InfWalk-v0", "checkpoint_every": 1})
+    assert "an observation is not finite" in capsys.readouterr().err
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert saved["global_step"] > 0 and saved["agent"]["obs_stats"].isfinite().all()
+
+
 # ------ environments ------
 @pytest.mark.slow("learning")
 @pytest.mark.parametrize("env_id", ["Target", "ScalarTarget", "MatrixTarget"])

@@ -1,6 +1,7 @@
 """benchmark/runs.py reads what runs leave behind, as TensorBoard would."""
 
 import json
+import shutil
 import subprocess
 from hashlib import sha256
 from pathlib import Path
@@ -112,6 +113,7 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
     assert len(runs.find_runs(tmp_path / "theirs", pattern="Cart*").runs) == 1
     assert not runs.find_runs(tmp_path / "theirs", "charts/absent").runs
     assert "charts/absent was not logged" in capsys.readouterr().err
+    shutil.copytree(tmp_path / "theirs/X-v0__sb3__1_1", tmp_path / "theirs/wandb/X-v0__sb3__2_1")
     make_run(tmp_path / "theirs", "CartPole-v1", 3, [ONE])  # ours among them
     assert [key.seed for key in runs.find_runs(tmp_path / "theirs").runs] == [3]
     assert capsys.readouterr().err.count("another program's run") == 3

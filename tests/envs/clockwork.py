@@ -1,5 +1,7 @@
 """Environments for the tests, registered on import: --env-id clockwork:Clockwork-v0."""
 
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -56,6 +58,15 @@ class NanObservation(Clockwork):
         return observation, reward, terminated, truncated, info
 
 
+class SlowStart(Clockwork):
+    """Takes a second to start, and notes in the present folder that it does."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        Path(f"starts-{time.time_ns()}").touch()
+        time.sleep(1)
+
+
 class FromFive(Clockwork):
     """Its actions are 5 and 6."""
 
@@ -84,6 +95,7 @@ ENVS = (
     Clockwork,
     NanReward,
     NanObservation,
+    SlowStart,
     FromFive,
     MultiDiscreteAction,
     DictAction,

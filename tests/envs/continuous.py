@@ -43,6 +43,16 @@ class Walk(gym.Env):
         return self.observe(), reward, over and self.episode % 2 == 0, over and self.episode % 2, {}
 
 
+class InfWalk(Walk):
+    """The same; the first feature is infinite in the tenth episode of each copy."""
+
+    def observe(self) -> Any:
+        observation = super().observe()
+        if self.episode == 10:
+            observation[0] = np.inf
+        return observation
+
+
 class DictWalk(Walk):
     """The same, observed as a dictionary."""
 
@@ -83,6 +93,7 @@ class Target(gym.Env):
 
 gym.register("Walk-v0", Walk, disable_env_checker=True)
 gym.register("WholeNumbers-v0", WholeNumbers, disable_env_checker=True)
+gym.register("InfWalk-v0", InfWalk, disable_env_checker=True)
 gym.register("DictWalk-v0", DictWalk, disable_env_checker=True)
 gym.register("Target-v0", Target, disable_env_checker=True)
 for name, shape in {"Scalar": (), "Matrix": (2, 2)}.items():

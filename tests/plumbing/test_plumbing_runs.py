@@ -164,6 +164,16 @@ def test_sigterm_that_comes_twice_saves_the_run(tmp_path: Path) -> None:
     assert checkpoint(folder)["global_step"] > 0
 
 
+def test_sigterm_while_the_environments_start_is_not_lost(tmp_path: Path) -> None:
+    flags = ("--env-id", "clockwork:SlowStart-v0", *TINY, "--checkpoint-every", 0)
+    process = start_command(*ENDLESS, *flags, cwd=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("starts-*"))) == 2)  # the first is of the check
+    process.send_signal(signal.SIGTERM)
+    returncode, _, stderr = finish(process)
+    assert returncode == 143, stderr
+    assert checkpoint(the_folder(tmp_path / "runs"))["global_step"] == 16
+
+
 def test_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     # An iteration of this run takes minutes.
     process = start_command(*ENDLESS, "--num-steps", 500_000, "--async-envs", cwd=tmp_path)
