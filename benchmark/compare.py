@@ -209,6 +209,7 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
         samples = [scores[env_id] for env_id in ends for scores in normal]
         overall = weighted_sum(samples, [-share, share] * len(ends))
         theirs, own = (float(np.mean([x.mean() for x in one.values()])) for one in normal)
+    runs = [[run for env in ends for run in one.by_env[env]] for one in (baseline, group)]
     return Comparison(
         group=group,
         by_env={
@@ -224,9 +225,7 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
         overall=overall,
         overall_improvement=probability_of_improvement(before, after),
         lost=lost_runs(baseline, group),
-        identical=same_runs(
-            *([run for env in ends for run in one.by_env[env]] for one in (baseline, group))
-        ),
+        identical=same_runs(runs[0], runs[1]),
     )
 
 

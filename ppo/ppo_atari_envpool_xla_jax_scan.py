@@ -812,7 +812,7 @@ def setup_jax(args: Args) -> jax.Device:
 
 
 def hold_signals(hold: bool) -> None:
-    """Lets Ctrl-C and SIGTERM wait, or come; programs that are started meanwhile inherit this."""
+    """Holds back Ctrl-C and SIGTERM, or delivers them; programs started meanwhile inherit this."""
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         how = signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK
         signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM))
