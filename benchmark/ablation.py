@@ -66,10 +66,7 @@ def choose(args: Args, script: Path) -> list[Ablation]:
     else:
         if not args.edits.is_file():
             fail(f"--edits: there is no file {args.edits}")
-        try:
-            known = read_ablations(args.edits)
-        except (KeyError, ValueError) as error:
-            fail(f"--edits: {args.edits} cannot be read: {error!r}")
+        known = read_ablations(args.edits)
         if any("/" in one.name or one.name == BASELINE for one in known.values()):
             fail(f"--edits: a tag must not be {BASELINE} or have a slash")
     names = [ablation.name for ablation in known.values()]
@@ -92,13 +89,11 @@ def choose(args: Args, script: Path) -> list[Ablation]:
 def write_copies(args: Args, script: Path, wanted: list[Ablation]) -> dict[str, Path]:
     """Write the edited scripts; returns the scripts by the names of their variants.
 
-    Fails if an edit does not fit. The stem of a copy is part of the names of its run folders.
+    Raises ValueError if an edit does not fit. The stem of a copy is part of the names of its run
+    folders.
     """
     source = script.read_text()
-    try:
-        edited = {ablation.name: ablation.apply(source) for ablation in wanted}
-    except ValueError as error:
-        fail(str(error))
+    edited = {ablation.name: ablation.apply(source) for ablation in wanted}
     folder = args.runs_dir / "scripts"
     folder.mkdir(parents=True, exist_ok=True)
     scripts = {BASELINE: script}
@@ -160,7 +155,8 @@ def effect_of(
     """The effect of leaving out a detail in an environment.
 
     diverged, missing: how many runs have no score because their loss was not finite any more, or
-    for another reason. The others are no fair sample then, and not compared.
+    for another reason (of the baseline for any). The others are no fair sample then, and not
+    compared.
     """
     scores = np.array([one.training_mean for one in runs])
     before = {one.seed: one.training_mean for one in baseline}
@@ -195,13 +191,18 @@ def measure(env_ids: list[str], wanted: list[Ablation], results: Results) -> lis
         if not baseline:
             warn(f"{env_id} is left out: no finished run of the script as it is")
             continue
+        lost = results.diverged[BASELINE, env_id] + results.missing[BASELINE, env_id]
+        if lost:
+            warn(f"{env_id}: {lost} runs of the script as it is have no score: nothing is compared")
         for ablation in wanted:
             group = (ablation.name, env_id)
             runs = results.runs.get(group, [])
             if len({one.provenance.flags for one in [*baseline, *runs]}) > 1:
                 warn(f"{ablation.name} in {env_id}: runs with different flags are compared")
-            lost = results.diverged[group], results.missing[group]
-            effects.append(effect_of(ablation.tag, env_id, runs, baseline, *lost))
+            missing = results.missing[group] + lost
+            effects.append(
+                effect_of(ablation.tag, env_id, runs, baseline, results.diverged[group], missing)
+            )
     return effects
 
 
@@ -252,8 +253,9 @@ def by_importance(effects: list[Effect]) -> list[str]:
     """The tags, by the mean share over the environments that is lost without, most first."""
     shares: dict[str, list[float]] = defaultdict(list)
     for effect in effects:
-        shares[effect.tag].append(effect.share(effect.difference))
-    return sorted(shares, key=lambda tag: float(np.nan_to_num(shares[tag]).mean()))
+        lost = -math.inf if effect.diverged else effect.share(effect.difference)
+        shares[effect.tag].append(lost)
+    return sorted(shares, key=lambda tag: float(np.nan_to_num(shares[tag], neginf=-1).mean()))
 
 
 def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) -> None:

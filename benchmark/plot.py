@@ -376,7 +376,8 @@ def draw_standings(axes: plt.Axes, results: Results) -> None:
     names = [re.sub(r".*/|-v\d+$", "", env_id) for env_id in order]
     axes.set_yticks(range(len(order)), names)
     axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_xlabel("return at the end of training; small dots are seeds")
+    seeds = "; small dots are seeds" if len(results.runs) > len(order) else ""
+    axes.set_xlabel(f"return at the end of training{seeds}")
     axes.set_title("each of them", weight="bold")
     light_grid(axes)
 

@@ -369,8 +369,6 @@ def check(args: Args) -> None:
 
     Tells which of them are not used.
     """
-    if not args.env_ids:
-        fail("--env-ids is empty")
     if len(set(args.env_ids)) < len(args.env_ids):
         fail("--env-ids names an environment twice")
     if args.num_seeds < 1:
@@ -382,10 +380,6 @@ def check(args: Args) -> None:
         fail("--suite needs --plot")
     if args.launcher == "local" and unused:
         fail("--partition, --gpus, --cpus and --hours need --launcher slurm")
-    for flag, folder in (("--runs-dir", args.runs_dir), ("--plot", args.plot)):
-        places = [] if folder is None else [folder, *folder.parents]
-        if any(place.exists() and not place.is_dir() for place in places):
-            fail(f"{flag}: {folder} is not a folder")
     for env_id in split_env_flags(args.env_flags):
         if env_id not in args.env_ids:
             print(f"note: no runs of {env_id}: its --env-flags are not used", file=sys.stderr)

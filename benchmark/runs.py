@@ -33,10 +33,9 @@ TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 CURVE_POINTS = 200  # of a learning curve whose mean is taken
 HASH_DIGITS = 12  # of a script's SHA-256, as sha256sum prints it; enough to tell versions apart
-# Packages whose versions may matter to a score; args.json has those of all that are installed.
-MATTER = ["python", "torch", "jax", "flax", "optax", "numpy", "gymnasium", "ale-py", "ale_py"]
-MATTER += ["envpool", "gymnax", "mujoco", "mujoco-mjx", "mujoco.mjx", "playground"]
-MATTER += ["mujoco_playground", "pettingzoo", "procgen", "procgen-mirror"]
+# What may matter to a score, where the script's header names it; args.json has all versions.
+MATTER = ["python", "torch", "jax", "flax", "optax", "numpy", "gymnasium", "ale-py", "envpool"]
+MATTER += ["gymnax", "mujoco", "playground", "pettingzoo", "procgen-mirror"]
 SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
 # Why runs are left out.
@@ -189,17 +188,16 @@ def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, 
     return sorted(parts, key=lambda part: int(part[0].name.partition("resumed_at_")[2] or 0))
 
 
-def without_flags(argv: Iterable[str], flags: Iterable[str]) -> list[str]:
-    """The words of argv less these flags and their values."""
-    kept: list[str] = []
-    words = iter(argv)
-    for word in words:
-        flag, equals, _ = word.replace("_", "-").partition("=")
-        if flag not in flags:
-            kept.append(word)
-        elif not equals:
-            next(words, None)
-    return kept
+def flags_of(argv: Iterable[str]) -> dict[str, list[str]]:
+    """The words of each flag by its name; of a flag that is given twice the last ones."""
+    flags: dict[str, list[str]] = {}
+    name = ""
+    for word in argv:
+        if word.startswith("--"):
+            name = word.partition("=")[0].replace("_", "-").replace("--no-", "--")
+            flags[name] = []
+        flags[name].append(word)
+    return flags
 
 
 def in_turn(texts: Iterable[str]) -> str:
@@ -229,25 +227,28 @@ def commit_of(script: Path) -> str:
     return found[-1] if found else ""
 
 
+def packages_of(script: Path, installed: dict[str, str]) -> str:
+    """The versions of the packages that a script is for."""
+    header = script.read_text().partition('"""')[0] if script.is_file() else ""
+    named = [name for name in MATTER if name in header] or MATTER
+    installed = {name.replace("_", "-"): version for name, version in installed.items()}
+    return " ".join(f"{name} {installed[name].split()[0]}" for name in named if name in installed)
+
+
 def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
     """How the run in a folder with the given args.json was made, all of its parts."""
-    parts = parts_of(folder, facts)
-    versions = []
-    flags = [without_flags(facts.get("argv", []), OWN_FLAGS)]
+    parts = [(where / part["script"], part) for where, part in parts_of(folder, facts)]
+    flags: dict[str, list[str]] = {}
     for _, part in parts:
-        installed = part["versions"]
-        known = [name for name in MATTER if name in installed]
-        versions.append(" ".join(f"{name} {installed[name].split()[0]}" for name in known))
-        more = without_flags(part.get("argv", []), OWN_FLAGS)
-        if more and more not in flags:
-            flags.append(more)  # given when it was resumed; later ones count
+        flags |= flags_of(part.get("argv", []))  # resumed with others: the last ones count
+    words = [word for name, words in flags.items() if name not in OWN_FLAGS for word in words]
     return Provenance(
-        script_hash=in_turn(hash_of(where / part["script"]) for where, part in parts),
-        flags=shlex.join(word for words in flags for word in words),
+        script_hash=in_turn(hash_of(script) for script, _ in parts),
+        flags=shlex.join(words),
         processes=int(facts.get("processes", 1)),
-        versions=in_turn(versions),
+        versions=in_turn(packages_of(script, part["versions"]) for script, part in parts),
         hardware=in_turn(part.get("hardware", "") for _, part in parts),
-        commit=in_turn(commit_of(where / part["script"]) for where, part in parts),
+        commit=in_turn(commit_of(script) for script, _ in parts),
     )
 
 
@@ -394,7 +395,7 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
         text = path.relative_to(folder).as_posix()
         name = OTHER_NAME.fullmatch(text)
         ours = (path / "args.json").exists()  # in a folder of the folder
-        ours = ours or "wandb" in path.parts  # copies of W&B's
+        ours = ours or "wandb" in text.split("/")  # copies of W&B's
         if not name or ours or not fnmatchcase(text, pattern):
             continue
         if own:

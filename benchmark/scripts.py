@@ -90,7 +90,7 @@ SCRIPTS: dict[str, Script] = {
     # Learning in parallel takes 50 lines; the rest chooses GPUs, backend, threads, checks flags.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (10, 104),
+        (10, 107),
         about="several GPUs or machines",
         column="Atari",
         extras=("atari",),
@@ -108,7 +108,7 @@ SCRIPTS: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (11, 105),
+        (11, 108),
         about="EnvPool on several GPUs or machines",
         column="EnvPool",
         extras=("envpool",),

@@ -23,6 +23,7 @@ steps that it comes with. Exit codes: 0 done, 1 a program failed, 2 bad input.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -195,7 +196,7 @@ def train(program: Program, more: list[str], folder: Path, args: Args) -> Ended:
         )
         try:
             _, status, usage = os.wait4(process.pid, 0)  # its own, and that of its children
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or SIGTERM
             kill_all(process.pid)
             raise
         if status:
@@ -306,6 +307,7 @@ def compare_times(args: Args, listed: list[Program]) -> pd.DataFrame:
 def main() -> int:
     """Measure all in turn and print the table; returns the exit code."""
     args = read_args(Args, __doc__)
+    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     if args.rounds < 1:
         fail(f"--rounds must be at least 1, not {args.rounds}")
     if args.until is not None and args.leanrl is not None:

@@ -44,6 +44,7 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from stats import welch
 
 CHECK_SEED = 1001  # the first seed of the check, unless the search goes as far
+LONGEST_NAME = 200  # characters of a folder; file systems allow 255
 REASON = "reason"  # attribute of a trial that failed: why
 # Arguments that may change while a search goes on: the scores of its trials do not depend on them.
 FREE = ("study", "trials", "workers", "check_seeds", "plot", "dry_run")
@@ -112,7 +113,10 @@ class Search:
 
     def folder(self, flags: list[str]) -> Path:
         """Where the runs with these flags are kept, so that none of them is made twice."""
-        return self.args.study / file_name("_".join(flags).replace("--", "") or "defaults")
+        name = file_name("_".join(flags).replace("--", "") or "defaults")
+        if len(name) > LONGEST_NAME:
+            name = hashlib.sha256(name.encode()).hexdigest()
+        return self.args.study / name
 
     def tasks(self, flags: list[str], seeds: range, label: str) -> list[run.Task]:
         """The runs with these flags, each seed on all environments; label: begins their names."""

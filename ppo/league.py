@@ -47,11 +47,11 @@ ORDERS = 100  # in which the same games are rated
 @dataclasses.dataclass
 class Args:
     runs: tyro.conf.Positional[list[Path]]  # run folders whose checkpoints play each other
-    checkpoints: int = 0  # of each run that take part, evenly spaced; 0: all
+    checkpoints: int = 10  # of each run that take part, evenly spaced; 0: all
     games: int = 1  # games of each two checkpoints on each side
     max_steps: int = 20_000  # steps after which a game is stopped and counts as it stands
     greedy: bool = False  # most probable actions instead of sampled ones
-    seed: int = 1  # of the games and the sampling
+    seed: int = 1  # of the sampled actions
     device: str = "cpu"  # cpu, cuda, cuda:1, mps
     out: Path | None = None  # folder for league.csv and league.png; the first run's if not given
     script: Path = SCRIPT  # script that made the runs; it is executed
@@ -93,7 +93,6 @@ def play(envs: Any, agents: tuple[Any, Any], args: Args) -> np.ndarray:
     games, players = len(envs.obs), envs.players
     owner = np.add.outer(np.arange(games), np.arange(players)) % 2  # of each player of each game
     device = next(agents[0].parameters()).device
-    torch.manual_seed(args.seed)
     obs, _ = envs.reset(seed=args.seed)
     points = np.zeros((games, players))
     over = np.zeros(games, bool)
@@ -178,19 +177,13 @@ def checkpoints_of(args: Args) -> list[tuple[Path, Path]]:
 
 def args_to_play(script: ModuleType, trained: Any, args: Args) -> Any:
     """The script's flags: those of the run, but for what concerns this machine and training."""
-    settings = {
-        "cuda": True,
-        "torch_threads": script.Args().torch_threads,
-        "seed": args.seed,
-        "device": args.device,
-        "resume": None,
-        "track": False,
-        "capture_video": False,
-        "async_envs": False,
-        "compile": False,
-    }
-    known = {name: value for name, value in settings.items() if hasattr(trained, name)}
-    run_args = dataclasses.replace(trained, **known)
+    run_args = dataclasses.replace(
+        trained,
+        torch_threads=script.Args().torch_threads,
+        device=args.device,
+        capture_video=False,
+        async_envs=False,
+    )
     script.check(run_args)
     return run_args
 
@@ -225,6 +218,7 @@ def play_all(entrants: list[Entrant], envs: Any, args: Args) -> list[tuple[int, 
     """
     pairs = list(itertools.combinations(range(len(entrants)), 2))
     results = []
+    torch.manual_seed(args.seed)  # once: with the same chance in all pairs ratings would be biased
     start = time.monotonic()
     for number, (a, b) in enumerate(pairs, start=1):
         points = play(envs, (entrants[a].agent, entrants[b].agent), args)
@@ -281,11 +275,12 @@ def main() -> None:
         load_entrant(script, envs, device, run, file, state)
         for (run, file), state in zip(files, states, strict=True)
     ]
+    del states  # the agents hold the weights now
+    out.mkdir(parents=True, exist_ok=True)
     results = play_all(entrants, envs, args)
     envs.close()
     rate(entrants, results, args.seed)
 
-    out.mkdir(parents=True, exist_ok=True)
     write_csv(entrants, out / "league.csv")
     draw(entrants, f"{run_args.env_id}: every checkpoint against every other", out / "league.png")
     print_table(entrants)

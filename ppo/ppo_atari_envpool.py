@@ -493,7 +493,8 @@ class Run:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         print(f"run folder: {folder}")
-        print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
+        num_envs = args.batch_size // args.num_steps  # of all processes
+        print(f"{num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished

@@ -97,20 +97,21 @@ class Args:
     def __post_init__(self) -> None:
         """Lets "cuda" mean another GPU in each process of a machine, in turn."""
         if torch.cuda.is_available():
-            gpu = self.gpus[LOCAL_RANK % len(self.gpus)]
+            gpu = self.gpus[LOCAL_RANK]
             if gpu < torch.cuda.device_count():  # others are for check_envs to refuse
                 torch.cuda.set_device(gpu)
 
     @property
-    def gpus(self) -> tuple[int, ...]:
-        """Numbers of the CUDA devices that the processes of a machine share out."""
-        return self.device_ids or tuple(range(torch.cuda.device_count()))
+    def gpus(self) -> list[int]:
+        """The number of the CUDA device of each process of this machine."""
+        numbers = self.device_ids or range(torch.cuda.device_count())
+        return [numbers[i % len(numbers)] for i in range(LOCAL_WORLD_SIZE)]
 
     @property
     def use_nccl(self) -> bool:
         """Whether NCCL carries the messages; it refuses two processes on one GPU."""
         if self.backend == "auto":
-            return setup_torch(self).type == "cuda" and len(set(self.gpus)) >= LOCAL_WORLD_SIZE
+            return setup_torch(self).type == "cuda" and len(set(self.gpus)) == LOCAL_WORLD_SIZE
         return self.backend == "nccl"
 
     @property
@@ -510,7 +511,9 @@ def check_envs(args: Args) -> None:
         refuse("--timeout must be at least 1")
     if args.backend == "nccl" and setup_torch(args).type != "cuda":
         refuse("--backend nccl needs a GPU for each process")
-    if torch.cuda.is_available() and max(args.gpus) >= torch.cuda.device_count():
+    if LOCAL_WORLD_SIZE > 1 and ":" in args.device:
+        refuse(f"--device {args.device}: of several processes, --device-ids has the GPUs")
+    if torch.cuda.is_available() and max(args.device_ids, default=0) >= torch.cuda.device_count():
         refuse(f"--device-ids: this machine has {torch.cuda.device_count()} GPUs, from number 0")
     if args.env_id not in envpool.list_all_envs():
         refuse(f"EnvPool has no {args.env_id}; its games have names like Breakout-v5")
@@ -588,7 +591,8 @@ class Run:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         print(f"run folder: {folder}")
-        print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
+        num_envs = args.batch_size // args.num_steps  # of all processes
+        print(f"{num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished

@@ -135,7 +135,7 @@ class Players(gym.vector.VectorWrapper):
     """A row for each player: those of the first game, those of the second, and so on.
 
     One agent plays all rows, so it plays against itself. A row shows the game's last four frames,
-    then a plane for each player, of ones in its own. A player who is out stays `terminated` until
+    then a plane for each player, white in its own. A player who is out stays `terminated` until
     its game is over.
     """
 
@@ -145,7 +145,7 @@ class Players(gym.vector.VectorWrapper):
         self.players = len(actions)
         self.obs = np.zeros((envs.num_envs, self.players, 4 + self.players, 84, 84), np.uint8)
         for player in range(self.players):
-            self.obs[:, player, 4 + player] = 1
+            self.obs[:, player, 4 + player] = 255
         self.single_observation_space = gym.spaces.Box(0, 255, self.obs.shape[2:], np.uint8)
         self.single_action_space = gym.spaces.Discrete(actions[0])
 
@@ -222,8 +222,6 @@ class Agent(nn.Module):
     def __init__(self, envs: Players, bf16: bool = False):
         super().__init__()
         self.bf16 = bf16
-        planes = torch.tensor([255.0] * 4 + [1.0] * envs.players)  # frames, and who the player is
-        self.scale = nn.Buffer(planes.view(-1, 1, 1))
         self.network = nn.Sequential(  # [atari-8] shared Nature-CNN
             layer_init(nn.Conv2d(4 + envs.players, 32, kernel_size=8, stride=4)),
             nn.ReLU(),
@@ -240,7 +238,7 @@ class Agent(nn.Module):
 
     def features(self, obs: Tensor) -> Tensor:
         """The network's output, (batch, 512), for images, (batch, 4 + players, 84, 84)."""
-        images = obs.to(memory_format=torch.channels_last) / self.scale  # [atari-9] scale to [0, 1]
+        images = obs.to(memory_format=torch.channels_last) / 255.0  # [atari-9] scale to [0, 1]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.bf16):
             return self.network(images).float()
 
@@ -357,7 +355,8 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     device = next(agent.parameters()).device
     next_obs, _ = envs.reset(seed=args.seed + 1_000_000)
     episodes: list[dict[str, np.ndarray]] = []  # of each the returns and lengths of all players
-    while len(episodes) < args.eval_episodes:
+    games = 1 if greedy else args.eval_episodes  # without chance all games would be the same
+    while len(episodes) < games:
         obs = torch.as_tensor(next_obs, dtype=torch.float32, device=device)
         action = agent.get_action(agent.features(obs), greedy)
         next_obs, _, _, _, infos = envs.step(action.cpu().numpy())
@@ -569,7 +568,8 @@ class Run:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         print(f"run folder: {folder}")
-        print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
+        num_envs = args.batch_size // args.num_steps  # of all processes
+        print(f"{num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished

@@ -476,7 +476,7 @@ def check_envs(args: Args) -> None:
     if args.start_level and not args.num_levels:
         refuse("--start-level needs --num-levels")
     if args.env_threads < 1:
-        refuse("--env-threads starts at 1")
+        refuse("--env-threads must be at least 1")
 
 
 # ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
@@ -545,7 +545,8 @@ class Run:
             refuse(f"{folder}: another process is writing this run")
         describe_run(args, folder / f"resumed_at_{self.step}" if checkpoint else folder)
         print(f"run folder: {folder}")
-        print(f"{args.num_envs} environments, device {setup_torch(args)}", flush=True)
+        num_envs = args.batch_size // args.num_steps  # of all processes
+        print(f"{num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished

@@ -275,6 +275,7 @@ def test_run_folder_that_not_all_see_is_refused(tmp_path: Path):
         (2, {}, 1, False, [0, 0]),
         (2, {"backend": "nccl"}, 1, True, [0, 0]),
         (4, {"device_ids": (0, 0, 1, 1)}, 2, False, [0, 0, 1, 1]),
+        (2, {"device_ids": (0, 0, 1)}, 2, False, [0, 0]),
         (2, {"device_ids": (3, 1)}, 4, True, [3, 1]),
         (2, {"device_ids": (3, 1)}, 2, True, [1]),  # of a run on another machine
         (2, {"cuda": False}, 2, False, [0, 1]),
@@ -308,8 +309,11 @@ def test_gpus_that_are_not_there_are_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    module = load_script(NAME)
     message = "--device-ids: this machine has 2 GPUs, from number 0"
-    assert_refused(load_script(NAME), {"device_ids": (1, 2)}, message, capsys)
+    assert_refused(module, {"device_ids": (1, 2)}, message, capsys)
+    monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", 2)
+    assert_refused(module, {"device": "cpu:0"}, "--device-ids has the GPUs", capsys)
 
 
 @pytest.mark.slow("torchrun")

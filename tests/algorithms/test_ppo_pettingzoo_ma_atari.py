@@ -69,9 +69,7 @@ def test_rows_equal_supersuits(
         assert rows.shape == (players, 4 + players, 84, 84) and rows.dtype == np.uint8
         for p, agent in enumerate(agents):
             if agent in theirs:
-                image = theirs[agent].transpose(2, 0, 1)
-                np.testing.assert_array_equal(rows[p, :4], image[:4])
-                np.testing.assert_array_equal(rows[p, 4:], image[4:] // 255)
+                np.testing.assert_array_equal(rows[p], theirs[agent].transpose(2, 0, 1))
         actions = rng.integers(us.single_action_space.n, size=players)
         rows, rewards, terminated, truncated, _ = us.step(actions)
         alive = dict(zip(agents, actions, strict=True))
@@ -113,8 +111,8 @@ def test_players_stay_aligned_under_resets(asynchronous: bool, toy: type[Toy], t
         images = rows.reshape(3, 3, 7, 84, 84)[game]
         assert (images[:, 3, 0, 0] == 100 + numbers[game]).all()
         assert (images[:, 3, -1, 0] == 4 * step).all()
-        np.testing.assert_array_equal(images[:, 4:, 50, 50], np.eye(3))
-        assert images[:, 4:].sum() == 3 * 84 * 84
+        np.testing.assert_array_equal(images[:, 4:, 50, 50], 255 * np.eye(3))
+        assert images[:, 4:].sum() == 255 * 3 * 84 * 84
 
     for _ in range(40):
         for game in range(3):
@@ -178,7 +176,7 @@ def test_time_limit_is_not_an_end(asynchronous: bool, toy: type[Toy], tmp_path: 
     np.testing.assert_array_equal(infos["final_info"]["episode"]["l"], [3, 3, 2])
     for rows, t in ((infos["final_obs"], 12), (results[-1][0], 8)):  # kept, while games go on
         assert (rows[:, 3, -1, 0] == t).all()
-        np.testing.assert_array_equal(rows[:, 4:, 50, 50], np.eye(3))
+        np.testing.assert_array_equal(rows[:, 4:, 50, 50], 255 * np.eye(3))
     envs.close()
 
 
@@ -227,6 +225,8 @@ def test_evaluation_is_of_whole_games_player_by_player(
         assert f"length-player{player} {length:.1f} ± " in shown
         assert length > 2
     assert "eval/episodic_return" not in scalars
+    greedy = script.evaluate(run.agent(), run.args, tmp_path, greedy=True)
+    assert len(greedy["episodic_return-player0"]) == 1  # another game would be the same
 
 
 def test_first_ratio_is_1_and_players_who_are_out_are_left_out(
@@ -285,7 +285,7 @@ def make_agent(players: int) -> Any:
 
 
 @pytest.mark.parametrize("players", [2, 4])
-def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
+def test_network_sees_pixels_and_players_scaled(players: int):
     agent = make_agent(players)
     seen = input_of(agent.network)
     assert tuple(agent.network[0].weight.shape) == (32, 4 + players, 8, 8)
@@ -293,7 +293,7 @@ def test_network_sees_pixels_scaled_and_players_as_they_are(players: int):
     assert shapes == [(64, 32, 4, 4), (64, 64, 3, 3), (512, 3136), (1, 512), (6, 512)]
     obs = torch.zeros(players, 4 + players, 84, 84, dtype=torch.uint8)
     obs[:, :4] = torch.tensor([0, 51, 204, 255], dtype=torch.uint8).view(4, 1, 1)
-    obs[range(players), range(4, 4 + players)] = 1
+    obs[range(players), range(4, 4 + players)] = 255
     agent.features(obs)
     pixels = torch.tensor([0, 0.2, 0.8, 1]).expand(players, 4)
     expected = torch.cat([pixels, torch.eye(players)], 1)

@@ -96,6 +96,8 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
         "CartPole-v1__ppo__1__17": "charts/episodic_return",
         "ALE/Pong-v5__ppo__2__17": "charts/avg_episodic_return",
         "X-v0__sb3__1_1": "rollout/ep_rew_mean",
+        "X-v0__my_ppo__2__20261120_120000": "rollout/ep_rew_mean",
+        "X-v0__ppo__2__17_1": "rollout/ep_rew_mean",
     }
     for name, tag in tags.items():
         part = {"start": 0, "episodes": episodes(np.arange(9.0)), "last": (6000, 360.0)}
@@ -109,31 +111,18 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
         ("ppo", "CartPole-v1", 1): 4.0,
         ("ppo", "ALE/Pong-v5", 2): 4.0,
         ("sb3", "X-v0", 1): 8.0,  # the last point, a mean already
+        ("my_ppo", "X-v0", 2): 8.0,
+        ("ppo", "X-v0", 2): 8.0,
     }
+    # What `add_hparams` writes, or a second writer for an evaluation.
+    assert runs.OTHER_NAME.fullmatch("X-v0__ppo__2__17/1764000000.5") is None
     assert len(runs.find_runs(tmp_path / "theirs", pattern="Cart*").runs) == 1
     assert not runs.find_runs(tmp_path / "theirs", "charts/absent").runs
     assert "charts/absent was not logged" in capsys.readouterr().err
     shutil.copytree(tmp_path / "theirs/X-v0__sb3__1_1", tmp_path / "theirs/wandb/X-v0__sb3__2_1")
     make_run(tmp_path / "theirs", "CartPole-v1", 3, [ONE])  # ours among them
     assert [key.seed for key in runs.find_runs(tmp_path / "theirs").runs] == [3]
-    assert capsys.readouterr().err.count("another program's run") == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("X__ppo__1__17", ("X", "ppo", "1")),
-        ("X__sb3__1_1", ("X", "sb3", "1")),
-        ("X__my_ppo__2__20261120_120000", ("X", "my_ppo", "2")),
-        ("X__ppo__2__17_1", ("X", "ppo", "2")),
-    ],
-)
-def test_names_of_other_programs_run_folders(name, found):
-    """CleanRL's, SB3's, and a time with the character that SB3 puts before its number."""
-    matched = runs.OTHER_NAME.fullmatch(name)
-    assert matched is not None and matched.groups() == found
-    # What `add_hparams` writes, or a second writer for an evaluation.
-    assert runs.OTHER_NAME.fullmatch(f"{name}/1764000000.5") is None
+    assert capsys.readouterr().err.count("another program's run") == 5
 
 
 def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
@@ -142,19 +131,21 @@ def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
     facts = json.loads((run / "args.json").read_text())
     later = {
         "resumed_at_200": ["--total-timesteps", "2000", "--resume", str(run)],
-        "resumed_at_1000": ["--resume", str(run)],
+        "resumed_at_1000": ["--resume", str(run), "--total_timesteps=3000", "--no-cuda"],
     }
     for name, argv in later.items():
         (run / name).mkdir()
-        (run / name / "ppo.py").write_text(f"the script of {name}")
-        facts |= {"argv": argv, "versions": {"python": "3.12.1", "torch": "2.13.0"}}
+        (run / name / "ppo.py").write_text(f'# "torch>=2"\n"""The script of {name}."""')
+        versions = {"python": "3.12.1", "torch": "2.13.0", "jax": "0.10.2"}
+        facts |= {"argv": argv, "versions": versions}
         facts["args"] |= {"gamma": facts["args"]["gamma"] - 0.1}
         (run / name / "args.json").write_text(json.dumps(facts))
     (found,) = runs.find_runs(tmp_path / "runs").runs.values()
     assert found.settings["gamma"] == pytest.approx(0.79)
     made = found.provenance
-    assert made.flags == "--total-timesteps 2000" and made.commit == ""
-    assert made.versions == "python 3.11.7 torch 2.13.0 then python 3.12.1 torch 2.13.0"
+    assert made.flags == "--total_timesteps=3000 --no-cuda" and made.commit == ""
+    # Of the packages that its header names; the first version of the script has no header.
+    assert made.versions == "python 3.11.7 torch 2.13.0 then torch 2.13.0"
     digests = [sha256(path.read_bytes()).hexdigest()[:12] for path in sorted(run.glob("**/ppo.py"))]
     assert len(digests) == 3
     in_time = [digests[0], digests[2], digests[1]]  # sorted as words, 1000 comes before 200

@@ -18,7 +18,6 @@ from helpers.command_line import (
     checkpoint,
     environment,
     finish,
-    finished_run,
     the_folder,
     wait_for_checkpoint,
 )
@@ -80,15 +79,6 @@ def test_one_ctrl_c_under_uv_saves_the_run(fresh: Path) -> None:
     assert "Traceback" not in shown
     assert checkpoint(folder)["global_step"] > 0
     shutil.rmtree(fresh / "stopped")
-
-
-def test_progress_off_a_terminal_is_plain_lines() -> None:
-    shown = finished_run().stdout
-    assert "\r" not in shown and "\x1b" not in shown
-    *_, progress, announced, evaluation = shown.splitlines()
-    assert announced == "evaluation: 2 episodes"
-    assert re.fullmatch(r"2,048 of 2,048 steps, \S+ steps/s, return \S+, length \d+", progress)
-    assert re.fullmatch(r"evaluation: episodic_return \S+ ± \S+ over 2 episodes", evaluation)
 
 
 def test_progress_is_a_line_every_ten_seconds_and_at_the_end(

@@ -92,10 +92,9 @@ def test_seed_and_flags_decide_what_is_played(play: Any, copied: Path) -> None:
     assert greedy[0] != sampled[0]
 
 
-@pytest.mark.parametrize("name", ["", "checkpoint.pt"])
-def test_unfinished_run_is_played(name: str, play: Any) -> None:
+def test_unfinished_run_is_played(play: Any) -> None:
     folder = interrupted_run()[0].folder
-    returns, summary = play(folder / name, "--episodes", 2)
+    returns, summary = play(folder, "--episodes", 2)
     assert len(returns) == 2
     assert f"after {checkpoint(folder)['global_step']:,} steps" in summary
 

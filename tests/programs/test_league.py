@@ -146,6 +146,18 @@ def test_the_same_seed_plays_the_same_league(
     assert table(tmp_path / "a/league.csv") != table(tmp_path / "c/league.csv")
 
 
+def test_chance_differs_from_pair_to_pair(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    """Otherwise the luck of one game would favor the earlier of two equal agents in all pairs."""
+    copied = Path(shutil.copytree(run, tmp_path / "run"))
+    for file in copied.glob("checkpoint-*.pt"):
+        shutil.copy(run / "checkpoint-48.pt", file)
+    main(monkeypatch, copied, "--max-steps", 2)  # so many games have in any case
+    results = re.findall(r" steps: (.*);", capsys.readouterr().out)
+    assert len(results) == 6 and len(set(results)) > 1
+
+
 def test_how_a_run_was_trained_does_not_matter(
     run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
