@@ -3,7 +3,7 @@
 What it does depends on the environment's name, or on the learning rate, which may be a word: Fail
 fails, Refuse calls its flags wrong, Slow trains until it is stopped, Deaf trains on whatever
 signals come, Dies is killed. A file `let-go` beside the script makes Fail, Slow and Deaf end well,
-and so does a second start. A file `events-<learning rate>` is what it logs.
+and so does a second start Slow and Deaf. A file `events-<learning rate>` is what it logs.
 """
 
 import argparse
