@@ -60,8 +60,8 @@ class Args:
     out: Path = Path("results")  # where the files are written
     name: str = "compare"  # their name
     steps: int | None = None  # after which scores are compared; if not given, the shortest run's
-    # TensorBoard name of an episode's score; the script's if not given. Of one that ends in _mean
-    # the last point is the score
+    # TensorBoard name of an episode's score; the script's if not given. If it ends in _mean, the
+    # last point is the score
     metric: str | None = None
 
 

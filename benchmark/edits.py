@@ -2,9 +2,9 @@
 
 A table is a TOML file. Each [[ablation]] has a `tag`, its name; `without`, what the edited script
 does; and an `old` text, which occurs exactly once in the script, and a `new` one, or several such
-pairs in [[ablation.edits]]. Without edits training would show nothing; `without` says why. In
-tests/mutations/ are those of the details, whose tags stand in comments of the scripts. There a
-[[mutation]], which some test must notice, is an ablation as well if it has a `without`.
+pairs in [[ablation.edits]]. One without edits is not trained; `without` says why. The tables in
+tests/mutations/ have the details, whose tags stand in comments of the scripts. There a
+[[mutation]], which some test must notice, is also an ablation if it has a `without`.
 """
 
 import re

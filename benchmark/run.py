@@ -8,8 +8,8 @@ Each run gets `--env-id X --seed N --runs-dir DIR --resume auto` appended to the
 same call again finishes what is left: the script resumes a run that was cut off, and ends at once
 if the run is finished. Workers share the CPUs, by OMP_NUM_THREADS and PJRT_NPROC. Ctrl-C saves the
 runs and stops; a second one kills them. With --launcher slurm the runs are submitted as an array of
-jobs. Of a flag given twice the last one counts. Exit codes: 0 when all is done, 1 if a run or the
-plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+jobs. If a flag is given twice, the last one counts. Exit codes: 0 when all is done, 1 if a run or
+the plot failed, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 import fcntl

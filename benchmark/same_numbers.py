@@ -13,7 +13,7 @@ They compute in double precision: a difference in the algorithm shows in the fir
 rounding in the sixteenth. Where states are continuous, rounding errors grow with every iteration,
 until episodes differ. So the first two iterations must agree, and later a jump from below 1e-12 to
 above 1e-6 in one iteration is a fault; slower growth is not judged. In HalfCheetah-v4 rounding
-itself grows that fast, so the answer there is always "other numbers".
+itself may grow that fast, and the answer be "other numbers".
 
 Exit codes: 0 the same numbers, 1 other numbers or a program failed, 2 bad input.
 """

@@ -1,7 +1,7 @@
-"""The table of the scripts, from which everything else is made: a new one is named here alone.
+"""The table of the scripts, from which tables and tests are made.
 
-Which units a script does not share with its parent, the headings of docs/notes/<script>.md say; its
-flags and their defaults, its class Args.
+The headings of docs/notes/<script>.md name the units that a script does not share with its parent;
+its class Args has its flags and their defaults.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """Speed of a script beside CleanRL's, LeanRL's and SB3's PPO, all run in turn.
 
     uv run benchmark/speed.py                                            beside SB3
-    uv run benchmark/speed.py --script ppo_atari.py --cleanrl ~/cleanrl
+    uv run benchmark/speed.py --script ppo_atari_envpool.py --cleanrl ~/cleanrl
     uv run benchmark/speed.py --until 475 --rounds 3                     seconds until solved
     uv run benchmark/speed.py --vary num-envs=1,4,16,64                  how it scales
 

@@ -10,7 +10,7 @@ A search space is one word for each flag:
     norm-adv=yes,no                with the flag, --norm-adv, or without, --no-norm-adv
     update-epochs=int:1:10         a whole number, both ends included
     gae-lambda=0.9:1.0             a number
-    learning-rate=log:1e-4:1e-2    a number, tried as often below 1e-3 as above
+    learning-rate=log:1e-4:1e-2    a number, on a logarithmic scale
 
 A trial trains seed after seed, on each environment. Its score is the mean over its runs, where
 ENV_ID=LOW:HIGH says which scores of an environment count as 0 and 1; LOW may be the larger one.
@@ -53,7 +53,7 @@ FREE = ("study", "trials", "workers", "check_seeds", "plot", "dry_run")
 @dataclass
 class Args:
     command: str  # how the script is run, with the flags that all runs share
-    target_scores: tuple[str, ...]  # "ENV_ID=LOW:HIGH": an environment, its scores that count 0, 1
+    target_scores: tuple[str, ...]  # "ENV_ID=LOW:HIGH": environment, scores that count as 0 and 1
     space: tuple[str, ...]  # the flags to search, see above
     env_flags: tuple[str, ...] = ()  # "ENV_ID=FLAGS": more flags, for the runs of one environment
     study: Path = Path("runs/tune")  # folder of the search: study.log and all runs

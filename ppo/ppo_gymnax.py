@@ -64,13 +64,13 @@ class Args:
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
     device: str = "auto"  # auto, cpu, cuda, cuda:1; auto is CUDA if jax[cuda12] is installed
-    torch_deterministic: bool = False  # deterministic, slow algorithms on CUDA; CleanRL's name
+    torch_deterministic: bool = False  # deterministic, slow on CUDA; the name is CleanRL's
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
     log_every: int = 25_000  # environment steps of a compiled call, after which metrics are written
-    checkpoint_every: int = 100  # iterations between checkpoints, at least; 0: only at the end
+    checkpoint_every: int = 100  # at least this many iterations apart; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film episodes of the evaluation, of the first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
