@@ -44,7 +44,7 @@ SCRIPTS: dict[str, Script] = {
     # refuse films without a screen and actions that are whole numbers, 3 infinite observations.
     "ppo_continuous_action.py": Script(
         "ppo.py",
-        (25, 93),
+        (25, 94),
         about="continuous actions: MuJoCo, Box2D, dm_control",
         column="continuous",
         extras=("mujoco", "dm_control"),
@@ -62,7 +62,7 @@ SCRIPTS: dict[str, Script] = {
     # 40 lines find and check the masks: those that an environment gives are not all alike.
     "ppo_multidiscrete_mask.py": Script(
         "ppo_multidiscrete.py",
-        (13, 63),
+        (13, 64),
         about="invalid actions masked",
         column="multi-discrete",
         extras=("microrts",),
@@ -90,7 +90,7 @@ SCRIPTS: dict[str, Script] = {
     # Learning in parallel takes 50 lines; the rest chooses GPUs, backend, threads, checks flags.
     "ppo_atari_multigpu.py": Script(
         "ppo_atari.py",
-        (10, 107),
+        (10, 108),
         about="several GPUs or machines",
         column="Atari",
         extras=("atari",),
@@ -108,7 +108,7 @@ SCRIPTS: dict[str, Script] = {
     # What ppo_atari_multigpu.py has more than its parent, and the threads that step games.
     "ppo_atari_envpool_multigpu.py": Script(
         "ppo_atari_envpool.py",
-        (11, 108),
+        (11, 109),
         about="EnvPool on several GPUs or machines",
         column="EnvPool",
         extras=("envpool",),
@@ -117,7 +117,7 @@ SCRIPTS: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (126, 155),
+        (126, 156),
         about="Procgen: games with procedurally generated levels",
         column="Procgen",
         extras=("procgen",),

@@ -74,7 +74,7 @@ class Entrant:
 def kept_checkpoints(run: Path, most: int) -> list[Path]:
     """Files of the checkpoints that a run kept, in the order of their steps.
 
-    most: how many are wanted, the first, the last and evenly many between them; 0: all of them.
+    most: how many are wanted, the first, the last and evenly spaced ones between; 0: all of them.
     """
     files = [file for file in run.glob("checkpoint-*.pt") if file.stem[11:].isdigit()]
     files.sort(key=lambda file: int(file.stem[11:]))
@@ -189,7 +189,7 @@ def args_to_play(script: ModuleType, trained: Any, args: Args) -> Any:
 
 
 def make_games(script: ModuleType, run_args: Any, games: int, out: Path) -> Any:
-    """Environments of two agents: so many games on each side."""
+    """Environments for two agents: `games` games with each side."""
     one = script.make_envs(dataclasses.replace(run_args, num_envs=1), out)
     num_envs = 2 * games * one.players
     one.close()
@@ -218,7 +218,7 @@ def play_all(entrants: list[Entrant], envs: Any, args: Args) -> list[tuple[int, 
     """
     pairs = list(itertools.combinations(range(len(entrants)), 2))
     results = []
-    torch.manual_seed(args.seed)  # once: with the same chance in all pairs ratings would be biased
+    torch.manual_seed(args.seed)  # once: with the same numbers in all pairs ratings would be biased
     start = time.monotonic()
     for number, (a, b) in enumerate(pairs, start=1):
         points = play(envs, (entrants[a].agent, entrants[b].agent), args)

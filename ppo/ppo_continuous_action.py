@@ -40,10 +40,10 @@ class Args:
     num_envs: int = 1  # environments stepped side by side
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
-    num_steps: int = 2048  # steps per environment in each rollout
+    num_steps: int = 2048  # steps per environment in each rollout; usually 32 to 2048
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
-    num_minibatches: int = 32  # minibatches that a rollout is cut into
+    gae_lambda: float = 0.95  # from one-step errors (0) to whole returns (1); usually 0.9 to 1
+    num_minibatches: int = 32  # minibatches that a rollout is cut into; usually 4 to 32
     update_epochs: int = 10  # passes over each rollout; usually 3 to 10
     learning_rate: float = 3e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
@@ -52,7 +52,7 @@ class Args:
     clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.0  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
-    max_grad_norm: float = 0.5  # gradients are scaled down to this norm
+    max_grad_norm: float = 0.5  # larger gradients are scaled down to this norm; usually 0.5 to 1
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     rpo_alpha: float = 0.0  # Robust Policy Optimization, arxiv.org/abs/2212.07536; usually 0.5
     # the machine
@@ -101,12 +101,11 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         env = gym.wrappers.FlattenObservation(env)
         if isinstance(env.action_space, gym.spaces.Box):  # others are for check_envs to refuse
             env = gym.wrappers.ClipAction(env)  # [continuous-5] action clipping for the environment
-        # Copied, because some simulators reuse one array: an episode's last observation is kept.
+        # Copied: some simulators reuse one array, so a reset would overwrite the last observation.
         return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    # One environment alone, as in the evaluation, needs no worker process.
-    in_workers = args.async_envs and len(env_fns) > 1
+    in_workers = args.async_envs and len(env_fns) > 1  # one alone needs no other process
     vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
@@ -161,7 +160,7 @@ class Agent(nn.Module):
         self.return_stats = nn.Buffer(stats)
 
     def normalize(self, x: Tensor) -> Tensor:  # (batch, obs_size)
-        """Observations, shifted and scaled by the statistics of earlier rollouts."""
+        """Observations, shifted and scaled by the statistics so far."""
         _, mean, std = self.obs_stats
         x = (x - mean) / std.clamp(min=1e-4)  # [continuous-6] observation normalization
         return x.clamp(-10, 10)  # [continuous-7] observation clipping
@@ -201,6 +200,7 @@ def compute_gae(
     All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
     values, next_values: of the observations before and after step t.
     """
+    # After termination nothing follows; after truncation next_values has the last observation's.
     deltas = rewards + args.gamma * next_values * ~terminated - values
     done = terminated | truncated
     advantages = np.zeros_like(rewards)
@@ -225,6 +225,7 @@ def ppo_loss(
     if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    # The minimum: no gain from moving the ratio further out, but a gradient to move it back.
     surrogate = torch.min(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
@@ -284,7 +285,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     device = setup_torch(args)
     global_step = checkpoint.get("global_step", 0)
-    torch.manual_seed(args.seed + global_step)
+    torch.manual_seed(args.seed + global_step)  # a resumed run must not repeat its beginning
     envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
     agent = Agent(envs).to(device)
     optimizer = optim.Adam(
@@ -307,7 +308,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     obs = torch.zeros((*shape, *obs_shape), device=device)
     actions = torch.zeros((*shape, *action_shape), device=device)
     rewards = np.zeros(shape, np.float32)
-    discounted = np.zeros(shape, np.float32)  # sums of each episode's rewards up to this step
+    discounted = np.zeros(shape, np.float32)  # an episode's rewards so far, discounted by age
     terminated = np.zeros(shape, bool)  # the episode ended
     truncated = np.zeros(shape, bool)  # a time limit cut the episode off
     final_values = np.zeros(shape, np.float32)  # values of the last observations, where truncated
@@ -340,7 +341,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # The weights are still those that acted, so these are the old policy's log-probabilities
         # and values. One pass over the whole rollout is faster than one at each step.
         x = obs.flatten(0, 1)
-        if iteration == 1:  # acted on raw observations: all that was computed then differs a bit
+        if iteration == 1:  # the rollout acted on raw observations; the update sees normalized ones
             merge_stats(agent.obs_stats, x)
         flat_actions = actions.flatten(0, 1)
         with torch.no_grad():
@@ -377,7 +378,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 optimizer.step()
             if args.target_kl is not None and stats[-1]["losses/approx_kl"] > args.target_kl:
                 break  # [aux-3] early stopping on KL
-        if iteration > 1:  # not before the update: other statistics make it another policy
+        if iteration > 1:  # only after the update, which is about the policy that acted
             merge_stats(agent.obs_stats, x)  # [deviation] statistics once per rollout
 
         if not agent.obs_stats.isfinite().all():  # clamped, inf does not show in the losses
@@ -397,7 +398,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
 
 def check_envs(args: Args) -> None:
     """Refuses an environment that is for another script, and flags that do not fit."""
-    from torch import _dynamo  # noqa: F401  # imports Triton, which crashes after MuJoCo's Mesa
+    # Before MuJoCo loads Mesa: this imports Triton, which crashes if it is loaded later.
+    from torch import _dynamo  # noqa: F401
 
     if args.env_id.startswith("dm_control/") and sys.version_info >= (3, 13):
         refuse("dm_control needs Python 3.11 or 3.12: uv run --python 3.12 ...")
@@ -418,7 +420,7 @@ def check_envs(args: Args) -> None:
 
 
 # ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
-# Imported here, so that the imports above are those of the variant.
+# Imported here, so that the imports at the top are only those of the algorithm.
 import json
 import logging
 import multiprocessing
@@ -508,7 +510,7 @@ class Run:
         """Lets the iteration end; another Ctrl-C ends the program at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # SLURM sends SIGTERM to all processes of a job, and `uv run` and torchrun pass theirs on.
+        # SIGTERM may come twice: SLURM sends it to all processes, `uv run` and torchrun pass it on.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.all_saved:
             sys.exit(self.signal_exit_code)
@@ -600,7 +602,7 @@ class Run:
         self.uploaded = films
 
     def save(self, agent: Agent, optimizer: Any, iteration: int) -> bool:
-        """Saves a checkpoint every so many iterations, at the end, and before a stop.
+        """Saves a checkpoint every --checkpoint-every iterations, at the end, and before a stop.
 
         Returns whether it did.
         """
@@ -705,7 +707,7 @@ def setup_torch(args: Args) -> torch.device:
     """Sets threads and determinism; returns the device that --device and --cuda choose."""
     torch.set_num_threads(args.torch_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
-    torch.backends.cudnn.benchmark = not args.torch_deterministic  # tries which is the fastest
+    torch.backends.cudnn.benchmark = not args.torch_deterministic  # measures which is fastest
     if args.device != "auto":
         return torch.device(args.device)
     return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
@@ -741,7 +743,7 @@ class Film(gym.wrappers.RecordVideo):
     """Films whole episodes; of a long one the first LONGEST_FILM frames."""
 
     def step(self, action: Any) -> Any:
-        """Takes the step and its frame."""
+        """Steps the environment; ends a film that has LONGEST_FILM frames."""
         result = super().step(action)
         if len(self.recorded_frames) >= LONGEST_FILM:
             self.stop_recording()
@@ -760,7 +762,7 @@ class Film(gym.wrappers.RecordVideo):
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
-    """Ends the program with one line: for input that is known not to work."""
+    """Ends the program with one line on stderr in place of a traceback."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
 
@@ -860,12 +862,12 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
-    # Until Run listens for them. Workers of --async-envs inherit this; the main process ends them.
+    # Signals wait until Run handles them. Workers of --async-envs inherit this; main ends them.
     hold_signals(True)
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error: they do not get SIGTERM either, and Python would wait for them forever.
+        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
         for worker in multiprocessing.active_children():
             worker.kill()
 

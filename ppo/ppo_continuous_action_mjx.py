@@ -45,10 +45,10 @@ class Args:
     num_envs: int = 64  # robots simulated side by side; a GPU needs thousands to be busy
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
-    num_steps: int = 32  # steps per environment in each rollout
+    num_steps: int = 32  # steps per environment in each rollout; usually 32 to 2048
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
-    num_minibatches: int = 32  # minibatches that a rollout is cut into
+    gae_lambda: float = 0.95  # from one-step errors (0) to whole returns (1); usually 0.9 to 1
+    num_minibatches: int = 32  # minibatches that a rollout is cut into; usually 4 to 32
     update_epochs: int = 10  # passes over each rollout; usually 3 to 10
     learning_rate: float = 3e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
@@ -57,7 +57,7 @@ class Args:
     clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.0  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
-    max_grad_norm: float = 0.5  # gradients are scaled down to this norm
+    max_grad_norm: float = 0.5  # larger gradients are scaled down to this norm; usually 0.5 to 1
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
@@ -110,8 +110,8 @@ def strongly_typed(x: Any) -> Array:
 class Playground:
     """One robot in a task of MuJoCo Playground, as pure functions; jax.vmap runs many robots.
 
-    Simulation is in full float32: NVIDIA's GPUs from Ampere on round the factors of matrix products
-    to 10 bits by default, with which training has failed (mujoco_playground's issue 86).
+    Matrix products are in full float32. On NVIDIA GPUs since Ampere JAX's default is TF32, with
+    10 bits of mantissa, with which training has failed (mujoco_playground's issue 86).
     """
 
     def __init__(self, args: Args, videos: Path):
@@ -119,7 +119,7 @@ class Playground:
         self.videos = videos
         name = task_name(args)
         config = registry.get_default_config(name)
-        # The physics in JAX, which every device has; Playground's other one, Warp, needs CUDA.
+        # MuJoCo's physics in JAX runs on every device; Playground's other one, Warp, needs CUDA.
         overrides = {"impl": "jax"} if "impl" in config else {}
         self.task = registry.load(name, config_overrides=overrides)
         self.time_limit = config.episode_length  # steps
@@ -176,8 +176,8 @@ class Playground:
             # What a film shows.
             "poses": (robot.data.qpos, robot.data.mocap_pos, robot.data.mocap_quat),
         }
-        # A robot goes back to its first start, as with Playground's wrapper for Brax: another one
-        # may take as long as hundreds of steps.
+        # A new start may take as long as hundreds of steps to compute, so a robot goes back to its
+        # first one, as with Playground's wrapper for Brax.
         data, obs = jax.tree.map(partial(jnp.where, done), state["first"], (robot.data, robot.obs))
         info = robot.info
         if "_steps" in info:  # tasks that count the steps of an episode must begin again, too
@@ -254,7 +254,7 @@ class Agent(nnx.Module):
         self.return_stats = nnx.Variable(stats)
 
     def normalize(self, x: Array) -> Array:  # (..., obs_size)
-        """Observations, shifted and scaled by the statistics of earlier rollouts."""
+        """Observations, shifted and scaled by the statistics so far."""
         _, mean, std = jax.lax.stop_gradient(self.obs_stats[...])
         x = (x - mean) / std.clip(min=1e-4)  # [continuous-6] observation normalization
         return x.clip(-10, 10)  # [continuous-7] observation clipping
@@ -295,6 +295,7 @@ def compute_gae(
     All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
     values, next_values: of the observations before and after step t.
     """
+    # After termination nothing follows; after truncation next_values has the last observation's.
     deltas = rewards + args.gamma * next_values * ~terminated - values
     done = terminated | truncated
 
@@ -322,6 +323,7 @@ def ppo_loss(
     if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
         advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
+    # The minimum: no gain from moving the ratio further out, but a gradient to move it back.
     surrogate = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
@@ -500,7 +502,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         train_state, stats = update_ppo(
             train_state, batch, update_key, learning_rate, optimizer, args
         )
-        if iteration > 1:  # after the update: new statistics change the policy that has acted
+        if iteration > 1:  # only after the update, which is about the policy that acted
             agent = train_state["agent"]
             obs_stats = merge_stats(agent.obs_stats[...], obs)
             agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
@@ -533,7 +535,7 @@ def check_envs(args: Args) -> None:
 
 
 # ====== plumbing: the same in every JAX script; nothing below changes what is learned ======
-# Imported here, so that the imports above are those of the variant.
+# Imported here, so that the imports at the top are only those of the algorithm.
 import json
 import os
 import re
@@ -600,7 +602,7 @@ class Run:
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        # Not imported by its name, for wandb.init puts its own class in the place of this one.
+        # Not imported by name: wandb.init replaces this class in its module with its own.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
@@ -622,7 +624,7 @@ class Run:
         """Lets the iteration end; another Ctrl-C ends the program at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # SLURM sends SIGTERM to all processes of a job, and `uv run` and torchrun pass theirs on.
+        # SIGTERM may come twice: SLURM sends it to all processes, `uv run` and torchrun pass it on.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.all_saved:
             sys.exit(self.signal_exit_code)
@@ -724,7 +726,7 @@ class Run:
         self.uploaded = films
 
     def save(self, train_state: dict[str, Any], iteration: int) -> None:
-        """Saves a checkpoint every so many iterations, at the end, and before a stop."""
+        """Saves a checkpoint every --checkpoint-every iterations, at the end, and before a stop."""
         self.exit_code = self.signal_exit_code
         last = iteration == self.args.num_iterations
         every = self.args.checkpoint_every or self.args.num_iterations
@@ -813,7 +815,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
         script = state["script"]
         if script == SCRIPT.name:
             state["args"] = Args(**state["args"])
-    except Exception as error:  # whatever Flax makes of a damaged file or somebody else's
+    except Exception as error:  # Flax raises many types for a damaged or foreign file
         refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
@@ -874,7 +876,7 @@ def signals_wait() -> Iterator[None]:
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
-    """Ends the program with one line: for input that is known not to work."""
+    """Ends the program with one line on stderr in place of a traceback."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
 

@@ -14,7 +14,7 @@
 """PPO for gymnax, all of it compiled: environments, rollout, advantages and update in one function.
 
     uv run ppo/ppo_gymnax.py                                      learns CartPole-v1; 500k steps
-    uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --num-minibatches 8 \\
+    uv run ppo/ppo_gymnax.py --env-id Breakout-MinAtar --num-envs 64 --num-minibatches 8 \
         --learning-rate 1e-3 --total-timesteps 10000000
     uv run --with "jax[cuda12]" ppo/ppo_gymnax.py                 on a GPU
 
@@ -47,10 +47,10 @@ class Args:
     seed: int = 1  # of the network, the sampled actions and the environments
     num_seeds: int = 1  # seeds trained together: seed, seed + 1, ...
     # the algorithm
-    num_steps: int = 128  # steps per environment in each rollout
+    num_steps: int = 128  # steps per environment in each rollout; usually 32 to 2048
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
-    num_minibatches: int = 4  # minibatches that a rollout is cut into
+    gae_lambda: float = 0.95  # from one-step errors (0) to whole returns (1); usually 0.9 to 1
+    num_minibatches: int = 4  # minibatches that a rollout is cut into; usually 4 to 32
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
@@ -59,7 +59,7 @@ class Args:
     clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
-    max_grad_norm: float = 0.5  # gradients are scaled down to this norm
+    max_grad_norm: float = 0.5  # larger gradients are scaled down to this norm; usually 0.5 to 1
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
@@ -70,7 +70,7 @@ class Args:
     runs_dir: str = "runs"  # where run folders are created
     resume: str | None = None  # run folder to continue, or auto: the unfinished run of this command
     log_every: int = 25_000  # environment steps of a compiled call, after which metrics are written
-    checkpoint_every: int = 100  # at least this many iterations apart; 0: only at the end
+    checkpoint_every: int = 100  # iterations between checkpoints, or more; 0: only at the end
     eval_episodes: int = 10  # episodes played by the trained agent
     capture_video: bool = False  # film episodes of the evaluation, of the first seed
     video_every: int = 100  # with --capture-video, film every n-th episode
@@ -90,7 +90,7 @@ class Args:
 
     @property
     def iterations_per_call(self) -> int:
-        """Iterations in one compiled call; calls are equal, so that few are left over."""
+        """Iterations of each compiled call: equally many, so that few exceed the last one."""
         longest = min(max(self.log_every // self.batch_size, 1), self.num_iterations)
         calls = math.ceil(self.num_iterations / longest)
         return math.ceil(self.num_iterations / calls)
@@ -210,7 +210,7 @@ class Agent(nnx.Module):
     def __init__(self, envs: Gymnax, rngs: nnx.Rngs):
         shape = envs.single_observation_space.shape
         num_actions = int(envs.single_action_space.n)
-        if len(shape) == 3:  # images, as MinAtar's: its authors' network
+        if len(shape) == 3:  # images, like MinAtar's: the network of its authors
             height, width, channels = shape
             self.network = nnx.Sequential(
                 patches,
@@ -229,7 +229,7 @@ class Agent(nnx.Module):
             self.actor = mlp(size, num_actions, 0.01, rngs)
 
     def features(self, obs: Array) -> Array:
-        """(batch, size), for observations, (batch, *shape)."""
+        """What the heads take, (batch, size), for observations, (batch, *shape)."""
         return self.network(obs.astype(jnp.float32))
 
     def get_value(self, x: Array) -> Array:  # (batch,)
@@ -263,6 +263,7 @@ def compute_gae(
     All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
     values, next_values: of the observations before and after step t.
     """
+    # After termination nothing follows; after truncation next_values has the last observation's.
     deltas = rewards + args.gamma * next_values * ~terminated - values
     done = terminated | truncated
 
@@ -290,6 +291,7 @@ def ppo_loss(
     if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
         advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     clipped_ratio = ratio.clip(1 - args.clip_coef, 1 + args.clip_coef)
+    # The minimum: no gain from moving the ratio further out, but a gradient to move it back.
     surrogate = jnp.minimum(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
@@ -341,11 +343,11 @@ def rollout(
         env_state, obs = carry
         x = agent.features(obs)
         action = agent.get_action(x, keys[0])
-        # The actor's outputs again: XLA computes them once.
+        # This asks for the actor's outputs a second time; XLA computes them once.
         logprob, _, value = agent.get_logprob_entropy_value(x, action)
         env_state, next_obs, outcome = envs.step(env_state, action, keys[1:])
         # Where truncated, next_obs is already the first observation of the next episode.
-        # Few steps truncate: `cond`, except under vmap, saves the others the network's pass.
+        # `cond` skips the network's pass where no step truncates; under vmap it skips nothing.
         final_obs = outcome.pop("final_obs")
         final_value = jax.lax.cond(  # [deviation] truncated episodes bootstrapped
             outcome["truncated"].any(),
@@ -607,7 +609,7 @@ def check_envs(args: Args) -> None:
 
 
 # ====== plumbing: the same in every JAX script; nothing below changes what is learned ======
-# Imported here, so that the imports above are those of the variant.
+# Imported here, so that the imports at the top are only those of the algorithm.
 import json
 import os
 import re
@@ -674,7 +676,7 @@ class Run:
         if args.track:
             start_wandb(args, folder)
         (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
-        # Not imported by its name, for wandb.init puts its own class in the place of this one.
+        # Not imported by name: wandb.init replaces this class in its module with its own.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
         # What was logged after the checkpoint is purged: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
@@ -696,7 +698,7 @@ class Run:
         """Lets the iteration end; another Ctrl-C ends the program at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # SLURM sends SIGTERM to all processes of a job, and `uv run` and torchrun pass theirs on.
+        # SIGTERM may come twice: SLURM sends it to all processes, `uv run` and torchrun pass it on.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.all_saved:
             sys.exit(self.signal_exit_code)
@@ -798,7 +800,7 @@ class Run:
         self.uploaded = films
 
     def save(self, train_state: dict[str, Any], iteration: int) -> None:
-        """Saves a checkpoint every so many iterations, at the end, and before a stop."""
+        """Saves a checkpoint every --checkpoint-every iterations, at the end, and before a stop."""
         self.exit_code = self.signal_exit_code
         last = iteration == self.args.num_iterations
         every = self.args.checkpoint_every or self.args.num_iterations
@@ -887,7 +889,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
         script = state["script"]
         if script == SCRIPT.name:
             state["args"] = Args(**state["args"])
-    except Exception as error:  # whatever Flax makes of a damaged file or somebody else's
+    except Exception as error:  # Flax raises many types for a damaged or foreign file
         refuse(f"{file} is not a checkpoint that can be used here: {error!r:.150}")
     if script != SCRIPT.name:
         refuse(f"{file} is not a checkpoint that can be used here: it is one of {script}")
@@ -948,7 +950,7 @@ def signals_wait() -> Iterator[None]:
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
-    """Ends the program with one line: for input that is known not to work."""
+    """Ends the program with one line on stderr in place of a traceback."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
 

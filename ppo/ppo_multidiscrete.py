@@ -44,10 +44,10 @@ class Args:
     num_envs: int = 4  # environments stepped side by side
     seed: int = 1  # of the network, the sampled actions and the environments
     # the algorithm
-    num_steps: int = 128  # steps per environment in each rollout
+    num_steps: int = 128  # steps per environment in each rollout; usually 32 to 2048
     gamma: float = 0.99  # discount factor; usually 0.9 to 0.999
-    gae_lambda: float = 0.95  # advantages from one-step errors (0) to whole returns (1)
-    num_minibatches: int = 4  # minibatches that a rollout is cut into
+    gae_lambda: float = 0.95  # from one-step errors (0) to whole returns (1); usually 0.9 to 1
+    num_minibatches: int = 4  # minibatches that a rollout is cut into; usually 4 to 32
     update_epochs: int = 4  # passes over each rollout; usually 3 to 10
     learning_rate: float = 2.5e-4  # Adam's step size; usually 1e-4 to 1e-3
     anneal_lr: bool = True  # lower the learning rate linearly, to zero at the end
@@ -56,7 +56,7 @@ class Args:
     clip_vloss: bool = True  # clip the change of the value at clip_coef as well
     ent_coef: float = 0.01  # weight of the entropy bonus; usually 0 to 0.01
     vf_coef: float = 0.5  # weight of the value loss; usually 0.5 to 1
-    max_grad_norm: float = 0.5  # gradients are scaled down to this norm
+    max_grad_norm: float = 0.5  # larger gradients are scaled down to this norm; usually 0.5 to 1
     target_kl: float | None = None  # end an update above this KL divergence; usually 0.01 to 0.03
     # the machine
     cuda: bool = True  # let --device auto choose CUDA
@@ -93,7 +93,7 @@ class MicroRTS(gym.Env):
 
     def __init__(self, size: str) -> None:
         sys.modules["gym"] = gym  # Gym-µRTS imports it under its old name
-        np.int = np.int8  # type: ignore[attr-defined] # its name for the type of observations
+        np.int = np.int8  # type: ignore[attr-defined] # Gym-µRTS uses it; NumPy has dropped it
         from gym_microrts.envs import vec_env
 
         self.game = vec_env.MicroRTSGridModeVecEnv(
@@ -136,12 +136,11 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         env = gym.wrappers.RecordEpisodeStatistics(env)
         if film:
             env = Film(env, str(videos), lambda n: n % args.video_every == 0)
-        # Copied, because some simulators reuse one array: an episode's last observation is kept.
+        # Copied: some simulators reuse one array, so a reset would overwrite the last observation.
         return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    # One environment alone, as in the evaluation, needs no worker process.
-    in_workers = args.async_envs and len(env_fns) > 1
+    in_workers = args.async_envs and len(env_fns) > 1  # one alone needs no other process
     vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
@@ -180,7 +179,7 @@ class Agent(nn.Module):
 
     def get_logits(self, x: Tensor) -> Tensor:
         """Logits of the choices of each component: (batch, *action_shape, largest n)."""
-        lowest = torch.finfo(torch.float32).min  # a logit whose probability is exactly 0
+        lowest = torch.finfo(torch.float32).min  # probability 0; -inf would make the entropy NaN
         logits = self.actor(x)
         pieces = logits.T.split(self.nvec)  # for each component: (its n, batch)
         padded = nn.utils.rnn.pad_sequence(pieces, padding_value=lowest)
@@ -223,6 +222,7 @@ def compute_gae(
     All arrays are (num_steps, num_envs). rewards, terminated, truncated: what step t returned.
     values, next_values: of the observations before and after step t.
     """
+    # After termination nothing follows; after truncation next_values has the last observation's.
     deltas = rewards + args.gamma * next_values * ~terminated - values
     done = terminated | truncated
     advantages = np.zeros_like(rewards)
@@ -247,6 +247,7 @@ def ppo_loss(
     if args.norm_adv:  # [core-7] advantage normalization, in each minibatch
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     clipped_ratio = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    # The minimum: no gain from moving the ratio further out, but a gradient to move it back.
     surrogate = torch.min(ratio * advantages, clipped_ratio * advantages)
     pg_loss = -surrogate.mean()  # [core-8] clipped surrogate objective
     v_error = (newvalue - mb["returns"]) ** 2
@@ -303,7 +304,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ setup ------
     device = setup_torch(args)
     global_step = checkpoint.get("global_step", 0)
-    torch.manual_seed(args.seed + global_step)
+    torch.manual_seed(args.seed + global_step)  # a resumed run must not repeat its beginning
     envs = make_envs(args, run_dir / f"videos/from-step-{global_step}")
     agent = Agent(envs).to(device)
     optimizer = optim.Adam(
@@ -407,7 +408,7 @@ def check_envs(args: Args) -> None:
 
 
 # ====== plumbing: the same in every PyTorch script; nothing below changes what is learned ======
-# Imported here, so that the imports above are those of the variant.
+# Imported here, so that the imports at the top are only those of the algorithm.
 import json
 import logging
 import multiprocessing
@@ -497,7 +498,7 @@ class Run:
         """Lets the iteration end; another Ctrl-C ends the program at once."""
         self.signal_exit_code = 128 + signum
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # SLURM sends SIGTERM to all processes of a job, and `uv run` and torchrun pass theirs on.
+        # SIGTERM may come twice: SLURM sends it to all processes, `uv run` and torchrun pass it on.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.all_saved:
             sys.exit(self.signal_exit_code)
@@ -589,7 +590,7 @@ class Run:
         self.uploaded = films
 
     def save(self, agent: Agent, optimizer: Any, iteration: int) -> bool:
-        """Saves a checkpoint every so many iterations, at the end, and before a stop.
+        """Saves a checkpoint every --checkpoint-every iterations, at the end, and before a stop.
 
         Returns whether it did.
         """
@@ -694,7 +695,7 @@ def setup_torch(args: Args) -> torch.device:
     """Sets threads and determinism; returns the device that --device and --cuda choose."""
     torch.set_num_threads(args.torch_threads)
     torch.backends.cudnn.deterministic = args.torch_deterministic
-    torch.backends.cudnn.benchmark = not args.torch_deterministic  # tries which is the fastest
+    torch.backends.cudnn.benchmark = not args.torch_deterministic  # measures which is fastest
     if args.device != "auto":
         return torch.device(args.device)
     return torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
@@ -730,7 +731,7 @@ class Film(gym.wrappers.RecordVideo):
     """Films whole episodes; of a long one the first LONGEST_FILM frames."""
 
     def step(self, action: Any) -> Any:
-        """Takes the step and its frame."""
+        """Steps the environment; ends a film that has LONGEST_FILM frames."""
         result = super().step(action)
         if len(self.recorded_frames) >= LONGEST_FILM:
             self.stop_recording()
@@ -749,7 +750,7 @@ class Film(gym.wrappers.RecordVideo):
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:
-    """Ends the program with one line: for input that is known not to work."""
+    """Ends the program with one line on stderr in place of a traceback."""
     print(f"{SCRIPT.name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(exit_code)
 
@@ -849,12 +850,12 @@ def main() -> int:
     check(args)
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
-    # Until Run listens for them. Workers of --async-envs inherit this; the main process ends them.
+    # Signals wait until Run handles them. Workers of --async-envs inherit this; main ends them.
     hold_signals(True)
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error: they do not get SIGTERM either, and Python would wait for them forever.
+        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
         for worker in multiprocessing.active_children():
             worker.kill()
 
