@@ -104,7 +104,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ppo_procgen.py", {"num_levels": -1}, "levels are numbered from 0"),
     ("ppo_procgen.py", {"start_level": 5}, "--start-level needs --num-levels"),
     ("ppo_procgen.py", {"num_levels": 10, "start_level": 2**31 - 10}, "levels are numbered from 0"),
-    ("ppo_procgen.py", {"env_threads": 0}, "--env-threads starts at 1"),
+    ("ppo_procgen.py", {"env_threads": 0}, "--env-threads must be at least 1"),
     (
         "ppo_pettingzoo_ma_atari.py",
         {"env_id": "pong_v9"},
