@@ -154,9 +154,8 @@ def effect_of(
 ) -> Effect:
     """The effect of leaving out a detail in an environment.
 
-    diverged, missing: how many runs have no score because their loss was not finite any more, or
-    for another reason (of the baseline for any). The others are no fair sample then, and not
-    compared.
+    diverged: how many runs were ended by a loss that was not finite. missing: how many others have
+    no score, those of the baseline included. The rest is no fair sample then, and not compared.
     """
     scores = np.array([one.training_mean for one in runs])
     before = {one.seed: one.training_mean for one in baseline}

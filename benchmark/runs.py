@@ -190,8 +190,8 @@ def parts_of(folder: Path, facts: dict[str, Any]) -> list[tuple[Path, dict[str, 
 
 def flags_of(argv: Iterable[str]) -> dict[str, list[str]]:
     """The words of each flag by its name; of a flag that is given twice the last ones."""
-    flags: dict[str, list[str]] = {}
     name = ""
+    flags: dict[str, list[str]] = {name: []}  # words before the first flag
     for word in argv:
         if word.startswith("--"):
             name = word.partition("=")[0].replace("_", "-").replace("--no-", "--")

@@ -307,7 +307,6 @@ def compare_times(args: Args, listed: list[Program]) -> pd.DataFrame:
 def main() -> int:
     """Measure all in turn and print the table; returns the exit code."""
     args = read_args(Args, __doc__)
-    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     if args.rounds < 1:
         fail(f"--rounds must be at least 1, not {args.rounds}")
     if args.until is not None and args.leanrl is not None:
@@ -323,4 +322,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # As an exception, like Ctrl-C: what is being measured must not go on alone.
+    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     raise SystemExit(main())

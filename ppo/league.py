@@ -218,7 +218,8 @@ def play_all(entrants: list[Entrant], envs: Any, args: Args) -> list[tuple[int, 
     """
     pairs = list(itertools.combinations(range(len(entrants)), 2))
     results = []
-    torch.manual_seed(args.seed)  # once: with the same numbers in all pairs ratings would be biased
+    # Seeded once: if all pairs had the same random numbers, ratings would be biased.
+    torch.manual_seed(args.seed)
     start = time.monotonic()
     for number, (a, b) in enumerate(pairs, start=1):
         points = play(envs, (entrants[a].agent, entrants[b].agent), args)

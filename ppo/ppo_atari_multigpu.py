@@ -529,7 +529,7 @@ def check_envs(args: Args) -> None:
     if args.backend == "nccl" and setup_torch(args).type != "cuda":
         refuse("--backend nccl needs a GPU for each process")
     if LOCAL_WORLD_SIZE > 1 and ":" in args.device:
-        refuse(f"--device {args.device}: of several processes, --device-ids has the GPUs")
+        refuse(f"--device {args.device}: with several processes choose GPUs by --device-ids")
     if torch.cuda.is_available() and max(args.device_ids, default=0) >= torch.cuda.device_count():
         refuse(f"--device-ids: this machine has {torch.cuda.device_count()} GPUs, from number 0")
     if "ale_py" not in str(gym.spec(args.env_id).entry_point):

@@ -313,7 +313,7 @@ def test_gpus_that_are_not_there_are_refused(
     message = "--device-ids: this machine has 2 GPUs, from number 0"
     assert_refused(module, {"device_ids": (1, 2)}, message, capsys)
     monkeypatch.setattr(module, "LOCAL_WORLD_SIZE", 2)
-    assert_refused(module, {"device": "cpu:0"}, "--device-ids has the GPUs", capsys)
+    assert_refused(module, {"device": "cpu:0"}, "choose GPUs by --device-ids", capsys)
 
 
 @pytest.mark.slow("torchrun")

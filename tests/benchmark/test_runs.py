@@ -99,14 +99,15 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
         "X-v0__my_ppo__2__20261120_120000": "rollout/ep_rew_mean",
         "X-v0__ppo__2__17_1": "rollout/ep_rew_mean",
     }
+    folder = tmp_path / "wandb" / "theirs"  # above the folder the name means nothing
     for name, tag in tags.items():
         part = {"start": 0, "episodes": episodes(np.arange(9.0)), "last": (6000, 360.0)}
         made = make_run(tmp_path / "made", name.partition("__")[0], 1, [part], tag=tag)
-        target = tmp_path / "theirs" / name
+        target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         made.rename(target)
         (target / "args.json").unlink()
-    found = runs.find_runs(tmp_path / "theirs")
+    found = runs.find_runs(folder)
     assert {tuple(key): run.score for key, run in found.runs.items()} == {
         ("ppo", "CartPole-v1", 1): 4.0,
         ("ppo", "ALE/Pong-v5", 2): 4.0,
@@ -116,12 +117,12 @@ def test_other_programs_runs_are_found_by_their_folders(tmp_path, capsys):
     }
     # What `add_hparams` writes, or a second writer for an evaluation.
     assert runs.OTHER_NAME.fullmatch("X-v0__ppo__2__17/1764000000.5") is None
-    assert len(runs.find_runs(tmp_path / "theirs", pattern="Cart*").runs) == 1
-    assert not runs.find_runs(tmp_path / "theirs", "charts/absent").runs
+    assert len(runs.find_runs(folder, pattern="Cart*").runs) == 1
+    assert not runs.find_runs(folder, "charts/absent").runs
     assert "charts/absent was not logged" in capsys.readouterr().err
-    shutil.copytree(tmp_path / "theirs/X-v0__sb3__1_1", tmp_path / "theirs/wandb/X-v0__sb3__2_1")
-    make_run(tmp_path / "theirs", "CartPole-v1", 3, [ONE])  # ours among them
-    assert [key.seed for key in runs.find_runs(tmp_path / "theirs").runs] == [3]
+    shutil.copytree(folder / "X-v0__sb3__1_1", folder / "wandb/X-v0__sb3__2_1")
+    make_run(folder, "CartPole-v1", 3, [ONE])  # ours among them
+    assert [key.seed for key in runs.find_runs(folder).runs] == [3]
     assert capsys.readouterr().err.count("another program's run") == 5
 
 

@@ -197,6 +197,14 @@ def test_a_space_becomes_flags():
     assert (drawn.distributions["epochs"].low, drawn.distributions["epochs"].high) == (1, 10)
 
 
+def test_folders_of_many_flags_have_names_that_file_systems_take(fake):
+    words = {"command": f"python {fake.path}", "target_scores": ("A-v0=0:10",), "space": ()}
+    search = tune.Search(tune.Args(**words, study=fake.study))
+    folders = [search.folder([f"--flag-{n}" for n in range(count)]) for count in (2, 98, 99)]
+    assert folders[0].name == "flag-0_flag-1" and len(set(folders)) == 3
+    assert max(len(folder.name) for folder in folders) <= 255
+
+
 def test_the_check_is_welchs_interval_over_seeds():
     rng = np.random.default_rng(0)
     seeds = np.arange(5)
