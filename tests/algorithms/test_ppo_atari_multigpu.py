@@ -245,9 +245,12 @@ def evaluate_slowly(module: ModuleType, folder: Path) -> bool:
     return (folder / "agent.pt").exists()
 
 
-def test_all_wait_for_the_evaluation_of_the_first(tmp_path: Path):
+def test_all_wait_for_the_evaluation_of_the_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     """As long as it takes: torchrun on another machine waits for five minutes only."""
     assert together(NAME, evaluate_slowly, tmp_path) == [True, True]
+    assert "\n4 environments, " in "\n" + capfd.readouterr().out, "those of both, printed by one"
 
 
 # ------ torchrun ------

@@ -132,7 +132,7 @@ def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
     facts = json.loads((run / "args.json").read_text())
     later = {
         "resumed_at_200": ["--total-timesteps", "2000", "--resume", str(run)],
-        "resumed_at_1000": ["--resume", str(run), "--total_timesteps=3000", "--no-cuda"],
+        "resumed_at_1000": ["--resume", str(run), "--total_timesteps=3000", "--cuda", "--no-cuda"],
     }
     for name, argv in later.items():
         (run / name).mkdir()

@@ -2,14 +2,12 @@
 
 import re
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 import speed
-from helpers import processes
+from helpers import command_line, processes
 from helpers.benchmark_runs import run_program
 from helpers.in_process import load_program
 from sync import Collection
@@ -64,13 +62,10 @@ def test_a_program_that_fails_ends_it_with_what_it_printed(tmp_path, capfd):
 def test_sigterm_ends_what_is_being_measured(tmp_path):
     words = ("--plain", "--no-sb3", "--steps", "100000000", "--ppo-python", sys.executable)
     started = processes.start([sys.executable, speed.__file__, *words], tmp_path)
-    program = psutil.Process(started.pid)
-    while not (measured := program.children()):
-        time.sleep(0.1)
+    measured = command_line.wait_until(lambda: command_line.children(started.pid))
     started.terminate()
     assert started.wait(30) == 143
-    _, alive = psutil.wait_procs(measured, 10)
-    assert not alive
+    assert not measured & command_line.parents().keys()
 
 
 def test_all_train_the_same_environment(clones):
