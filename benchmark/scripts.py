@@ -77,6 +77,7 @@ SCRIPTS: dict[str, Script] = {
         column="Atari",
         extras=("atari",),
         speed="speed_atari.csv",
+        shown="BreakoutNoFrameskip-v4",
     ),
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
     "ppo_atari_lstm.py": Script(

@@ -27,6 +27,7 @@ HEADLINES = [  # script, environment
     ("ppo_continuous_action.py", "Walker2d-v4"),
     ("ppo_continuous_action.py", "Hopper-v4"),
     ("ppo_atari.py", "BreakoutNoFrameskip-v4"),
+    ("ppo_atari.py", "PongNoFrameskip-v4"),
     ("ppo_atari_lstm.py", "PongNoFrameskip-v4"),
     ("ppo_atari_envpool.py", "Pong-v5"),
     ("ppo_atari_envpool.py", "Breakout-v5"),
