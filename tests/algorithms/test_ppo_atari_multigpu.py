@@ -236,21 +236,24 @@ def test_signal_to_one_stops_all_and_saves(tmp_path: Path):
             assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
 
 
-def evaluate_slowly(module: ModuleType, folder: Path) -> bool:
-    """Trains; was the evaluation over when the process could leave? It takes two seconds."""
+def evaluate_slowly(module: ModuleType, folder: Path) -> tuple[bool, str]:
+    """Trains; was the evaluation over when the process could leave, and what did it print?
+
+    The evaluation takes two seconds.
+    """
     module.evaluate = lambda *_: time.sleep(2) or {"episodic_return": np.zeros(1)}
     flags = SHORT | {"total_timesteps": 96, "num_envs": 2, "eval_episodes": 1}
     flags["seed"] = 2**31 - 1  # the largest that is allowed; that of the second process is larger
-    assert module.train(module.Args(**flags), folder, {}) == 0
-    return (folder / "agent.pt").exists()
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        assert module.train(module.Args(**flags), folder, {}) == 0
+    return (folder / "agent.pt").exists(), stdout.getvalue()
 
 
-def test_all_wait_for_the_evaluation_of_the_first(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-):
+def test_all_wait_for_the_evaluation_of_the_first(tmp_path: Path):
     """As long as it takes: torchrun on another machine waits for five minutes only."""
-    assert together(NAME, evaluate_slowly, tmp_path) == [True, True]
-    assert "\n4 environments, " in "\n" + capfd.readouterr().out, "those of both, printed by one"
+    (first_waited, printed), second = together(NAME, evaluate_slowly, tmp_path)
+    assert first_waited and "\n4 environments, " in printed  # those of both
+    assert second == (True, "")
 
 
 # ------ torchrun ------
