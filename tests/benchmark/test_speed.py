@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -63,9 +64,11 @@ def test_sigterm_ends_what_is_being_measured(tmp_path):
     words = ("--plain", "--no-sb3", "--steps", "100000000", "--ppo-python", sys.executable)
     started = processes.start([sys.executable, speed.__file__, *words], tmp_path)
     measured = command_line.wait_until(lambda: command_line.children(started.pid))
+    time.sleep(0.5)  # until Popen has returned
     started.terminate()
     assert started.wait(30) == 143
-    assert not measured & command_line.parents().keys()
+    # Sooner than the child would end by itself.
+    command_line.wait_until(lambda: not measured & command_line.parents().keys(), seconds=1)
 
 
 def test_all_train_the_same_environment(clones):
