@@ -118,7 +118,7 @@ SCRIPTS: dict[str, Script] = {
     # make a vector of Procgen and check its levels. The rest is network, rewards and defaults.
     "ppo_procgen.py": Script(
         "ppo_atari.py",
-        (126, 156),
+        (126, 157),
         about="Procgen: games with procedurally generated levels",
         column="Procgen",
         extras=("procgen",),
