@@ -78,7 +78,7 @@ class Args:
     torch_deterministic: bool = True  # deterministic cuDNN algorithms
     torch_threads: int = torch.get_num_threads()  # CPU threads of torch; heeds OMP_NUM_THREADS
     env_threads: int = torch.get_num_threads()  # threads of the games; heeds OMP_NUM_THREADS
-    compile: bool = False  # compile the update: on a CPU that is slower, on a GPU not tried
+    compile: bool = False  # compile the update: slower on a CPU; not tried on a GPU
     bf16: bool = False  # the CNN in bfloat16: faster where the hardware has it, less exact
     # the run
     exp_name: str = Path(__file__).stem  # part of the run folder's name
