@@ -195,9 +195,8 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        std = 6**-0.25  # of both: six blocks add up, as in arxiv.org/abs/2009.04416's code
-        conv0 = layer_init(nn.Conv2d(channels, channels, kernel_size=3, padding=1), std)
-        conv1 = layer_init(nn.Conv2d(channels, channels, kernel_size=3, padding=1), std)
+        conv0 = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+        conv1 = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
         self.branch = nn.Sequential(nn.ReLU(), conv0, nn.ReLU(), conv1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,12 +209,13 @@ class Agent(nn.Module):
     def __init__(self, envs: Procgen, bf16: bool = False):
         super().__init__()
         self.bf16 = bf16
+        # Initial weights are torch's, as in CleanRL: orthogonal ones learn starpilot more slowly.
         layers: list[nn.Module] = []  # those of figure 3 of arxiv.org/abs/1802.01561
         for inputs, outputs in ((3, 16), (16, 32), (32, 32)):
-            conv = layer_init(nn.Conv2d(inputs, outputs, kernel_size=3, padding=1), std=1.0)
+            conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
             layers += [conv, nn.MaxPool2d(kernel_size=3, stride=2, padding=1)]
             layers += [Residual(outputs), Residual(outputs)]
-        layers += [nn.ReLU(), nn.Flatten(), layer_init(nn.Linear(32 * 8 * 8, 256)), nn.ReLU()]
+        layers += [nn.ReLU(), nn.Flatten(), nn.Linear(32 * 8 * 8, 256), nn.ReLU()]
         self.network = nn.Sequential(*layers)
         self.critic = layer_init(nn.Linear(256, 1), std=1.0)
         self.actor = layer_init(nn.Linear(256, envs.single_action_space.n), std=0.01)

@@ -73,12 +73,15 @@ def test_impala_cnn():
     torch.testing.assert_close(features, x, rtol=1e-4, atol=1e-4)
 
 
-def test_initial_weights_are_orthogonal():
-    """And the two layers of a block scale by 1/sqrt(6) together: there are six blocks."""
-    agent, block = make_agent(), [6**-0.25] * 4
-    stds = [1.0, *block, 1.0, *block, 1.0, *block, 2**0.5, 1.0, 0.01]
-    assert_orthogonal([p for p in agent.parameters() if p.dim() > 1], stds)
-    assert not any(p.any() for p in agent.parameters() if p.dim() == 1)
+def test_initial_weights():
+    """The heads' are orthogonal; the others are torch's: uniform up to 1/sqrt(inputs)."""
+    agent = make_agent()
+    assert_orthogonal([agent.critic.weight, agent.actor.weight], [1.0, 0.01])
+    assert not agent.critic.bias.any() and not agent.actor.bias.any()
+    for weight in (p for p in agent.network.parameters() if p.dim() > 1):
+        bound = weight[0].numel() ** -0.5
+        assert 0.9 * bound < weight.abs().max() <= bound
+        assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
 
 
 def test_bf16_rounds_the_convolutions():
