@@ -209,7 +209,7 @@ class Agent(nn.Module):
     def __init__(self, envs: Procgen, bf16: bool = False):
         super().__init__()
         self.bf16 = bf16
-        # Initial weights are torch's, as in CleanRL: orthogonal ones learn starpilot more slowly.
+        # Torch's initial weights, as in CleanRL; orthogonal ones learned starpilot more slowly.
         layers: list[nn.Module] = []  # those of figure 3 of arxiv.org/abs/1802.01561
         for inputs, outputs in ((3, 16), (16, 32), (32, 32)):
             conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
