@@ -5,9 +5,10 @@
     uv run benchmark/plot.py --runs-dir runs/benchmark/dm_control --suite dm_control
 
 Writes ppo.png (curves over steps and over minutes), ppo.csv (their points), ppo_scores.csv (a line
-for each run) and ppo.md (the table). With --suite, for many environments whose scores have one
-scale, the picture and ppo.csv are of their mean, and each environment is a row beside its published
-score. Exit codes: 0 done, 2 bad input or no finished run.
+for each run) and ppo.md (the table). The picture shows CleanRL's curves that cleanrl_curves.csv
+has. With --suite, for many environments whose scores have one scale, the picture and ppo.csv are of
+their mean, and each environment is a row beside its published score. Exit codes: 0 done, 2 bad
+input or no finished run.
 """
 
 import io
@@ -51,6 +52,7 @@ POINTS = 200  # of a curve
 PANELS_A_ROW = 4
 ROW_HEIGHT = 0.27  # of an environment of a suite, in inches
 PUBLISHED = Path(__file__).with_name("published.csv")
+CURVES = Path(__file__).with_name("cleanrl_curves.csv")  # read off the pictures of its repository
 LONGER = 1.5  # published runs of more than so many times our steps are not drawn
 BLUE, RED, GREY = "#1f6fb4", "#d1495b", "#6b7280"
 COLORS = [BLUE, "#d97706", "#15803d", "#7c3aed", RED, GREY]  # of groups of runs, in this order
@@ -68,6 +70,7 @@ class Args:
     # NAME=FOLDER or NAME=PATTERN: runs to show with them, also another program's
     beside: tuple[str, ...] = ()
     suite: str | None = None  # name of the files of a suite: all environments in one picture
+    minutes: bool = True  # draw the curves over minutes as well
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Results:
     script: str
     by_env: dict[str, list[Run]]
     published: dict[str, list[PublishedScore]]
+    curves: dict[str, pd.DataFrame]  # CleanRL's: global_step, mean, low and high of three seeds
     beside: dict[str, dict[str, list[Run]]]  # runs of other programs by name and environment
     remarks: list[str]  # what the reader has to be told
 
@@ -159,6 +163,12 @@ def read_published(script: str) -> dict[str, list[PublishedScore]]:
     return dict(published)
 
 
+def read_curves(script: str) -> dict[str, pd.DataFrame]:
+    """CleanRL's curves of a script by environment."""
+    table = pd.read_csv(CURVES)
+    return dict(list(table[table["script"] == Path(script).stem].groupby("env_id")))
+
+
 def read_results(args: Args) -> Results:
     """All that is to be shown; fails if there is nothing, or the runs of several scripts."""
     found = read_group("--runs-dir", args.runs_dir, None)
@@ -172,6 +182,7 @@ def read_results(args: Args) -> Results:
         script=script,
         by_env={env_id: by_env[env_id] for env_id in order},
         published=published,
+        curves=read_curves(script),
         beside=read_beside(args.beside, METRICS.get(script, RETURN)),
         remarks=remarks_on(found),
     )
@@ -218,6 +229,15 @@ def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[
     return [float(np.nanmin(curves)), float(np.nanmax(curves))]
 
 
+def draw_cleanrl(axes: plt.Axes, curve: pd.DataFrame, steps: float) -> list[float]:
+    """CleanRL's curve and the band of its seeds, as far as our runs go; returns their heights."""
+    seen = curve[curve["global_step"] <= steps]
+    band = seen["global_step"], seen["low"], seen["high"]
+    axes.fill_between(*band, color=RED, alpha=0.15, linewidth=0)
+    axes.plot(seen["global_step"], seen["mean"], color=RED, linewidth=1.2)
+    return [*seen["low"], *seen["high"]]
+
+
 def finish_panel(axes: plt.Axes, heights: list[float], over: Axis) -> None:
     """Limits and labels of a panel with curves. heights: that must be seen."""
     low, high = min(heights), max(heights)
@@ -247,6 +267,8 @@ def draw_panel(axes: plt.Axes, results: Results, env_id: str, over: Axis) -> Non
     for number, by_env in enumerate(results.beside.values(), start=1):
         if env_id in by_env:
             heights += draw_seeds(axes, by_env[env_id], COLORS[number % len(COLORS)], over)
+    if over == "steps" and env_id in results.curves:
+        heights += draw_cleanrl(axes, results.curves[env_id], mean_steps(group))
     for score in drawn_scores(results, env_id):
         color, dashes = DASHES[results.sources.index(score.source) % len(DASHES)]
         axes.axhline(score.mean, color=color, linestyle=dashes, linewidth=1.5)
@@ -283,26 +305,29 @@ def save(figure: plt.Figure, path: Path) -> None:
     Image.open(image).convert("RGB").quantize(128).save(path, optimize=True)
 
 
-def draw(results: Results, path: Path) -> None:
-    """Write the picture: for each environment a panel over steps and one over minutes below it."""
+def draw(results: Results, path: Path, minutes: bool) -> None:
+    """Write the picture: for each environment a panel over steps; below it one over minutes."""
     columns = min(len(results.by_env), PANELS_A_ROW)
     blocks = -(-len(results.by_env) // columns)
     plt.rcParams.update(LOOK)
-    size = (max(3.3 * columns, 6.6), 5.2 * blocks + 0.5)
+    over: list[Axis] = ["steps", "minutes"] if minutes else ["steps"]
+    rows = len(over)
+    height = 5.2 if minutes else 3.4  # of an environment's panels
+    size = (max(3.3 * columns, 6.6), height * blocks + 0.5)
     options: dict[str, Any] = {"figsize": size, "squeeze": False, "layout": "constrained"}
-    figure, grid = plt.subplots(2 * blocks, columns, **options)
+    figure, grid = plt.subplots(rows * blocks, columns, **options)
     for axes in grid.flat:
         axes.set_visible(False)
     for index, (env_id, group) in enumerate(results.by_env.items()):
         block, column = divmod(index, columns)
-        pair = grid[2 * block : 2 * block + 2, column]
-        for axes, over in zip(pair, LABELS, strict=True):
+        panels = grid[rows * block : rows * (block + 1), column]
+        for axes, axis in zip(panels, over, strict=True):
             axes.set_visible(True)
-            draw_panel(axes, results, env_id, over)
+            draw_panel(axes, results, env_id, axis)
             if column == 0:
                 axes.set_ylabel(f"{results.what}, rolling mean\nof the last {WINDOW} episodes")
         fontsize = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into others
-        pair[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
+        panels[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
     many = any(len(group) > 1 for group in results.by_env.values())
     handles = legend_of_groups([results.label, *results.beside], many)
     drawn = {score.source for env_id in results.by_env for score in drawn_scores(results, env_id)}
@@ -310,6 +335,9 @@ def draw(results: Results, path: Path) -> None:
         if source in drawn:
             look: dict[str, Any] = {"color": color, "linestyle": dashes, "linewidth": 1.5}
             handles.append(Line2D([], [], label=f"{source}, published", **look))
+    if results.curves.keys() & results.by_env.keys():
+        label = "CleanRL's curve, with the band of its three seeds"
+        handles.append(Line2D([], [], color=RED, linewidth=1.2, label=label))
     add_legend(figure, handles, max(columns, 2))
     save(figure, path)
 
@@ -501,7 +529,7 @@ def write_table(results: Results, path: Path, first: str = "") -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]:
+def write_all(results: Results, out: Path, name: str, suite: bool, minutes: bool) -> list[Path]:
     """Write the picture, the table and the files of numbers; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{name}{end}" for end in (".png", ".csv", "_scores.csv", ".md")]
@@ -514,7 +542,7 @@ def write_all(results: Results, out: Path, name: str, suite: bool) -> list[Path]
         curve.to_csv(curves, index=False, float_format="%.2f")
         write_table(results, table, suite_summary(results, curve))
     else:
-        draw(results, picture)
+        draw(results, picture, minutes)
         curve_points(results.runs, results.what).to_csv(curves, index=False)
         write_table(results, table)
     score_table(results.runs).to_csv(scores, index=False)
@@ -528,7 +556,7 @@ def main() -> int:
     for remark in results.remarks:
         warn(remark)
     name = args.suite or args.name or Path(results.script).stem
-    for path in write_all(results, args.out, name, args.suite is not None):
+    for path in write_all(results, args.out, name, args.suite is not None, args.minutes):
         print(path)
     return 0
 

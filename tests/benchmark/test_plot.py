@@ -128,6 +128,32 @@ def test_published_score_of_the_nearest_number_of_steps_counts():
     assert [score.mean for score in plot.nearest(scores, 9.5e6)] == [1e7]
 
 
+def test_cleanrls_curve_is_drawn_as_far_as_the_runs_go(tmp_path):
+    make_group(tmp_path, {"starpilot": [9.0], "X-v0": [1.0]}, "ppo_procgen", steps=250_000)
+    results = plot.read_results(plot.Args(tmp_path))
+    for over, expected in (("steps", [2.0, 2.6]), ("minutes", None)):
+        figure, axes = plot.plt.subplots()
+        plot.draw_panel(axes, results, "starpilot", over)
+        curves = [line.get_ydata() for line in axes.lines if line.get_color() == plot.RED]
+        assert curves == ([pytest.approx(expected)] if expected else [])
+        assert len(axes.collections) == len(curves), "its band"
+        plot.draw_panel(axes, results, "X-v0", over)
+        assert len(axes.lines) == 2 + len(curves), "no curve of another environment"
+        plot.plt.close(figure)
+
+
+@pytest.mark.parametrize("minutes", [True, False])
+def test_a_picture_has_a_panel_over_steps_and_one_over_minutes(tmp_path, monkeypatch, minutes):
+    make_group(tmp_path, {env_id: [1.0] for env_id in "ABCDE"})
+    figures = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: figures.append(figure))
+    plot.draw(plot.read_results(plot.Args(tmp_path)), tmp_path, minutes)
+    shown = [axes.get_xlabel() for axes in figures[0].axes if axes.get_visible()]
+    assert shown.count("environment steps") == 5
+    assert shown.count("wall-clock minutes") == 5 * minutes
+    plot.plt.close(figures[0])
+
+
 def test_the_band_is_students_interval(tmp_path):
     sample = [1.0, 2.0, 4.0]
     results = plot.read_results(plot.Args(make_group(tmp_path, {"X-v0": sample})))
