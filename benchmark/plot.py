@@ -5,8 +5,8 @@
     uv run benchmark/plot.py --runs-dir runs/benchmark/dm_control --suite dm_control
 
 Writes ppo.png (curves over steps and over minutes), ppo.csv (their points), ppo_scores.csv (a line
-for each run) and ppo.md (the table). The picture shows CleanRL's curves that cleanrl_curves.csv
-has. With --suite, for many environments whose scores have one scale, the picture and ppo.csv are of
+for each run) and ppo.md (the table). If cleanrl_curves.csv has CleanRL's curve, the picture shows
+it. With --suite, for many environments whose scores have one scale, the picture and ppo.csv are of
 their mean, and each environment is a row beside its published score. Exit codes: 0 done, 2 bad
 input or no finished run.
 """
@@ -70,7 +70,7 @@ class Args:
     # NAME=FOLDER or NAME=PATTERN: runs to show with them, also another program's
     beside: tuple[str, ...] = ()
     suite: str | None = None  # name of the files of a suite: all environments in one picture
-    minutes: bool = True  # draw the curves over minutes as well
+    minutes: bool = True  # draw the curves over minutes as well; a suite's are over steps alone
 
 
 @dataclass(frozen=True)
