@@ -498,7 +498,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -521,6 +521,7 @@ SCRIPT_FOR = {  # by type of the action space
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
 LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; `kill` and batch systems
 MOST_POINTS = 50  # of episodes in one log; where more have ended, several share a point
 
 
@@ -813,21 +814,24 @@ def setup_jax(args: Args) -> jax.Device:
     return device
 
 
-def hold_signals(hold: bool) -> None:
-    """Holds back Ctrl-C and SIGTERM, or delivers them; programs started meanwhile inherit this."""
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        how = signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK
-        signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM))
+def hold_signals(held: Iterable[int]) -> Iterable[int]:
+    """Holds back these signals alone, and returns those that were held back before.
+
+    Programs that are started meanwhile inherit this.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        return ()
+    return signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
-    hold_signals(True)
+    before = hold_signals(STOP_SIGNALS)
     try:
         yield
     finally:
-        hold_signals(False)
+        hold_signals(before)  # a worker of --async-envs holds them back all the time
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:

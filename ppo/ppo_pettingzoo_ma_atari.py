@@ -515,7 +515,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -535,6 +535,7 @@ SCRIPT_FOR = {  # by type of the action space
     "MultiDiscrete": "ppo_multidiscrete.py",
 }
 LONGEST_FILM = 5_000  # frames; a film is in memory until it is written
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; `kill` and batch systems
 
 
 class Run:
@@ -559,7 +560,7 @@ class Run:
         self.all_saved = self.step >= self.total_steps  # training is over, and saved
         signal.signal(signal.SIGINT, self.on_signal)
         signal.signal(signal.SIGTERM, self.on_signal)
-        hold_signals(False)
+        hold_signals(())
         if not writes:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -807,21 +808,24 @@ def compiled(function: Any, device: torch.device) -> Any:
     return torch.compile(function, options={"cpp_wrapper": device.type == "cpu"})
 
 
-def hold_signals(hold: bool) -> None:
-    """Holds back Ctrl-C and SIGTERM, or delivers them; programs started meanwhile inherit this."""
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        how = signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK
-        signal.pthread_sigmask(how, (signal.SIGINT, signal.SIGTERM))
+def hold_signals(held: Iterable[int]) -> Iterable[int]:
+    """Holds back these signals alone, and returns those that were held back before.
+
+    Programs that are started meanwhile inherit this.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        return ()
+    return signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait while a film is written: ffmpeg would get them as well, and die."""
-    hold_signals(True)
+    before = hold_signals(STOP_SIGNALS)
     try:
         yield
     finally:
-        hold_signals(False)
+        hold_signals(before)  # a worker of --async-envs holds them back all the time
 
 
 class Film(gym.wrappers.RecordVideo):
@@ -948,7 +952,7 @@ def main() -> int:
     name = f"{args.env_id}__{args.exp_name}__{args.seed}__{datetime.now():%Y%m%d-%H%M%S-%f}"
     new_folder = Path(args.runs_dir) / re.sub("[/:;,#?']", "-", name)  # W&B wants none of these
     # Signals wait until Run handles them. Workers of --async-envs inherit this; main ends them.
-    hold_signals(True)
+    hold_signals(STOP_SIGNALS)
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:

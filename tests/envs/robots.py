@@ -56,7 +56,7 @@ class Drill(MjxEnv):
         reward = jnp.where(blown_up, NAN, reward)
         pose = {"mocap_pos": jnp.zeros((0, 3)), "mocap_quat": jnp.zeros((0, 4))}
         data = Data(birth, t, qpos=jnp.full(1, t, float), qvel=jnp.ones(1), **pose)
-        return State(data, obs, reward, over.astype(float), {}, {"_steps": t})
+        return State(data, obs, reward, over.astype(float), {}, {"_steps": t, "total": 0.0})
 
     def reset(self, rng: Any) -> State:
         birth = jax.random.uniform(rng, maxval=1000.0)
@@ -86,7 +86,15 @@ class Explosion(Drill):
 
 
 class UnnoticedExplosion(Explosion):
-    """The same, but the task does not see that its speed is not a number any more."""
+    """The same, but the task does not see that its speed is not a number any more.
+
+    It pays according to a sum that it keeps, in which what is not a number stays.
+    """
+
+    def step(self, state: State, action: Any) -> State:
+        after = super().step(state, action)
+        total = state.info["total"] + after.reward
+        return after.replace(reward=after.reward + 0 * total, info=after.info | {"total": total})
 
     def state(self, birth: Any, t: Any, action: Any) -> State:
         state = super().state(birth, t, action)

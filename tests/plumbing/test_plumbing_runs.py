@@ -125,15 +125,20 @@ def test_interrupted_run_is_saved_and_not_finished() -> None:
 def test_signal_to_the_process_group_saves_and_leaves_no_process(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    """As a terminal sends Ctrl-C, and a batch system SIGTERM: to every process of the run."""
-    process = start_command(*ENDLESS, "--checkpoint-every", 0, "--async-envs", cwd=tmp_path)
+    """As a terminal sends Ctrl-C, and a batch system SIGTERM: to every process of the run.
+
+    One of them has written a film.
+    """
+    flags = ("--checkpoint-every", 0, "--async-envs", "--capture-video")
+    process = start_command(*ENDLESS, *flags, cwd=tmp_path)
     folder = wait_for_training(tmp_path / "runs", process)
+    wait_until(lambda: list(folder.glob("videos/*/*.mp4")))
     workers = children(process.pid)
     assert len(workers) >= 4
     os.killpg(process.pid, number)
     returncode, _, stderr = finish(process)
     assert returncode == code, stderr
-    stopping, saved = stderr.strip().splitlines()
+    *_, stopping, saved = stderr.strip().splitlines()  # after what Gymnasium says of films
     assert stopping.startswith("stopping") and saved.startswith("saved"), stderr
     assert checkpoint(folder)["global_step"] > 0
     assert not (folder / "agent.pt").exists()
