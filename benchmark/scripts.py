@@ -166,7 +166,7 @@ SCRIPTS: dict[str, Script] = {
     "ppo_continuous_action_mjx.py": Script(
         "ppo_atari_envpool_xla_jax_scan.py",
         None,
-        about="robots simulated in JAX, on the GPU (MuJoCo Playground)",
+        about="robots simulated in JAX (MuJoCo Playground)",
         column="on the device",
         extras=("jax", "mjx"),
         without=frozenset({"torch"}),
