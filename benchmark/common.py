@@ -34,8 +34,14 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+def say(text: str, error: bool = False) -> None:
+    """Print a line, if anybody reads it: Ctrl-C in `| tee log` ends tee as well."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+
 def file_name(name: str) -> str:
-    """A name without what the scripts replace in the names of their run folders."""
+    """A name without slashes and colons."""
     return name.replace("/", "-").replace(":", "-")
 
 

@@ -75,6 +75,11 @@ class Group:
     remarks: list[str]  # what the reader has to be told
     scores: dict[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def runs(self) -> list[Run]:
+        """Those of all environments."""
+        return [run for runs in self.by_env.values() for run in runs]
+
 
 @dataclass
 class Comparison:
@@ -109,12 +114,14 @@ def read_groups(args: Args) -> list[Group]:
     """The runs of each group; fails if there are not two groups with runs."""
     if len(args.groups) < 2:
         fail("give two groups or more, each as NAME=FOLDER")
-    groups = []
+    groups: list[Group] = []
     metric = args.metric  # else what the first script is measured by, for all of them
     for text in args.groups:
         name, equals, given = text.partition("=")
         if not equals:
             fail(f"{text} is not of the form NAME=FOLDER")
+        if name in [group.name for group in groups]:
+            fail(f"two groups are called {name}")
         found = read_group(name, Path(given), metric)
         metric = metric or METRICS.get(next(iter(found.runs)).script)
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
@@ -307,8 +314,7 @@ def headline(baseline: Group, comparison: Comparison, way: str) -> str:
 
 def settings_text(group: Group, name: str) -> str:
     """The values that a flag has in a group's runs."""
-    runs = [run for runs in group.by_env.values() for run in runs]
-    return ", ".join(sorted({str(run.settings.get(name)) for run in runs}))
+    return ", ".join(sorted({str(run.settings.get(name)) for run in group.runs}))
 
 
 def what_differs(baseline: Group, group: Group) -> str:
@@ -323,7 +329,10 @@ def what_differs(baseline: Group, group: Group) -> str:
         and settings_text(baseline, name) != settings_text(group, name)
     ]
     for what in ("script_hash", "versions", "hardware"):
-        before, after = (getattr(run.provenance, what) for run in (first, other))
+        before, after = (
+            " and ".join(sorted({getattr(run.provenance, what) for run in one.runs}))
+            for one in (baseline, group)
+        )
         if before != after:
             changes.append(f"{what.replace('_', ' ')} {before} → {after}")
     if not changes:

@@ -142,14 +142,16 @@ def read_group(name: str, given: Path, metric: str | None) -> Found:
     return found
 
 
-def read_beside(given: tuple[str, ...], metric: str) -> dict[str, dict[str, list[Run]]]:
+def read_beside(given: tuple[str, ...], metric: str) -> dict[str, Found]:
     """The runs of other programs, given as NAME=FOLDER."""
     beside = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not equals:
             fail(f"--beside: {text} is not NAME=FOLDER")
-        beside[name] = runs_by_env(read_group(name, Path(path), metric))
+        if name in beside:
+            fail(f"--beside: two groups are called {name}")
+        beside[name] = read_group(name, Path(path), metric)
     return beside
 
 
@@ -175,6 +177,8 @@ def read_results(args: Args) -> Results:
     by_env = runs_by_env(found)
     script = next(iter(found.runs)).script
     published = read_published(script)
+    beside = read_beside(args.beside, METRICS.get(script, RETURN))
+    remarks = [f"{name}: {text}" for name, group in beside.items() for text in remarks_on(group)]
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
     order += sorted(set(by_env) - set(order))
@@ -183,8 +187,8 @@ def read_results(args: Args) -> Results:
         by_env={env_id: by_env[env_id] for env_id in order},
         published=published,
         curves=read_curves(script),
-        beside=read_beside(args.beside, METRICS.get(script, RETURN)),
-        remarks=remarks_on(found),
+        beside={name: runs_by_env(group) for name, group in beside.items()},
+        remarks=[*remarks_on(found), *remarks],
     )
 
 

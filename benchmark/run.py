@@ -35,6 +35,7 @@ from common import (
     kill_all,
     last_output,
     read_args,
+    say,
 )
 
 OWN_FLAGS = ("--env-id", "--seed", "--runs-dir", "--resume")  # of one run, not of its settings
@@ -92,7 +93,10 @@ class Result:
 # ------ the tasks ------
 def split_words(flag: str, text: str) -> list[str]:
     """The words of a shell command; fails if one of them is what is set for each run."""
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:  # a quotation mark without its second
+        fail(f"{flag}: {error}")
     for word in words:
         name = word.partition("=")[0].replace("_", "-")
         if name in OWN_FLAGS:
@@ -285,7 +289,7 @@ class Progress:
         if self.drawn:  # wipe the block off the terminal
             print(f"\x1b[{self.drawn}F\x1b[J", end="", flush=True)
             self.drawn = 0
-        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+        say(text, error)
 
     def draw(self, running: list[Task]) -> None:
         """Show how far the running tasks are, unless that was shown a moment ago."""

@@ -5,12 +5,12 @@
     uv run benchmark/speed.py --until 475 --rounds 3                     seconds until solved
     uv run benchmark/speed.py --vary num-envs=1,4,16,64                  how it scales
 
-All train the same environment with CleanRL's hyperparameters and as many threads. Each round runs
-each program twice, short and long. Speed is the difference of their steps over the difference of
-their times, so imports, compiling and the first iterations do not count. Rounds are paired: ratios
-are formed within a round, and their median and range over the rounds are reported. Seconds are CPU
-time, which other programs on the machine disturb less; --wall and --cuda take wall-clock time.
-Memory is the peak resident size of the long run.
+All train the same environment with CleanRL's hyperparameters and as many threads, JAX with two at
+least. Each round runs each program twice, short and long. Speed is the difference of their steps
+over the difference of their times, so imports, compiling and the first iterations do not count.
+Rounds are paired: ratios are formed within a round, and their median and range over the rounds are
+reported. Seconds are CPU time, which other programs on the machine disturb less; --wall and --cuda
+take wall-clock time. Memory is the peak resident size of the long run.
 
 CleanRL and LeanRL are clones of their repositories, left out if not given; SB3 is run by
 speed_sb3.py. uv runs them with the versions in requirements/. --cleanrl-python and --ppo-python
@@ -182,6 +182,8 @@ def train(program: Program, more: list[str], folder: Path, args: Args) -> Ended:
     """
     env = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "WANDB_MODE": "offline"}
     env["PYTHONPATH"] = program.path
+    # JAX's; with a single thread its callbacks may wait for each other forever.
+    env["PJRT_NPROC"] = str(max(2, args.threads))
     if not args.cuda:
         env["CUDA_VISIBLE_DEVICES"] = ""
     started, clock = time.time(), time.monotonic()

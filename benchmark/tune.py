@@ -38,7 +38,7 @@ import optuna
 import pandas as pd
 import run
 import runs
-from common import Signals, fail, file_name, read_args, warn
+from common import Signals, fail, file_name, read_args, say, warn
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from stats import welch
@@ -105,7 +105,7 @@ class Search:
                     f"{text}: LOW and HIGH are equal, or the environment is named twice"
                 )
             self.targets[env_id] = (low, high)
-        self.script = run.script_of(shlex.split(args.command))
+        self.script = run.script_of(run.split_words("--command", args.command))
         self.source = self.script.read_bytes()
         self.seeds = range(args.start_seed, args.start_seed + args.num_seeds)
         self.children = run.Children(args.workers)
@@ -203,7 +203,7 @@ def tell(_study: optuna.Study, trial: FrozenTrial) -> None:
     if trial.value is not None:
         ending = "pruned at" if trial.state == TrialState.PRUNED else "done, score"
         params = ", ".join(f"{name} {value}" for name, value in trial.params.items())
-        print(f"trial {trial.number} {ending} {trial.value:.3f}: {params}", flush=True)
+        say(f"trial {trial.number} {ending} {trial.value:.3f}: {params}")
 
 
 def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
@@ -219,8 +219,9 @@ def run_trials(search: Search, study: optuna.Study, signals: Signals) -> None:
         )
         while not future.done():
             if demand := signals.demand():
-                print("stopping: the runs save; Ctrl-C again kills them", flush=True)
                 search.children.stop(kill=demand == "kill")
+                if demand == "save":
+                    say("stopping: the runs save; Ctrl-C again kills them")
             time.sleep(0.2)
         future.result()
 
@@ -297,7 +298,7 @@ def search_flags(search: Search) -> int:
     signals = Signals()
     run_trials(search, study, signals)
     if signals.received:
-        print("the same command again continues from here")
+        say("the same command again continues from here")
         return 128 + signals.received[0]
     if not study.get_trials(states=[TrialState.COMPLETE]):
         warn("no trial has ended well")

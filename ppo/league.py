@@ -255,7 +255,7 @@ def main() -> None:
     """Loads the checkpoints, lets them play, rates them, prints and writes the results."""
     args = tyro.cli(Args, description=__doc__)
     files = checkpoints_of(args)
-    out = args.out or args.runs[0]
+    out = (args.out or args.runs[0]).expanduser()  # shells leave the ~ in --out=~/league
     if out.exists() and not out.is_dir():
         fail(f"--out: {out} is not a folder")
 

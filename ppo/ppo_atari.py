@@ -764,7 +764,7 @@ def signals_wait() -> Iterator[None]:
     try:
         yield
     finally:
-        hold_signals(before)  # a worker of --async-envs holds them back all the time
+        hold_signals(before)
 
 
 class Film(gym.wrappers.RecordVideo):

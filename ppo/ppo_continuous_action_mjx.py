@@ -879,7 +879,7 @@ def signals_wait() -> Iterator[None]:
     try:
         yield
     finally:
-        hold_signals(before)  # a worker of --async-envs holds them back all the time
+        hold_signals(before)
 
 
 def refuse(message: str, exit_code: int = 2) -> NoReturn:

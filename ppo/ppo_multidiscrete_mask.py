@@ -159,9 +159,8 @@ class ActionMask(gym.Wrapper):
         mask = np.concatenate(mask) if isinstance(mask, tuple) else np.ravel(mask)
         mask = mask.astype(bool)
         # Where no choice of a component is valid, its first one is, as in Gymnasium's `sample`.
-        nvec = self.action_space.nvec.ravel()
-        starts = nvec.cumsum() - nvec  # of the components
-        mask[starts] |= ~np.logical_or.reduceat(mask, starts)
+        for choices in np.split(mask, self.action_space.nvec.cumsum()[:-1]):  # views
+            choices[:1] |= ~choices.any()
         return info | {"action_mask": mask}
 
 
@@ -779,7 +778,7 @@ def signals_wait() -> Iterator[None]:
     try:
         yield
     finally:
-        hold_signals(before)  # a worker of --async-envs holds them back all the time
+        hold_signals(before)
 
 
 class Film(gym.wrappers.RecordVideo):

@@ -143,8 +143,13 @@ def test_games_are_compared_by_interquartile_means_and_permutations(tmp_path):
 
 
 def test_what_differs_is_told_where_it_is_recorded(tmp_path):
-    """B is another program's: its folders have no args.json. C has a flag that A lacks."""
-    folders = {name: make_group(tmp_path / name, {"X-v0": [1.0, 2.0]}) for name in "ABC"}
+    """B is another program's: its folders have no args.json. C has a flag that A lacks.
+
+    Of D the second run was made on another machine.
+    """
+    folders = {name: make_group(tmp_path / name, {"X-v0": [1.0, 2.0]}) for name in "ABCD"}
+    (file,) = folders["D"].glob("*__2__*/args.json")
+    file.write_text(file.read_text().replace('"cpu"', '"gpu"'))
     for file in folders["B"].glob("*/args.json"):
         file.unlink()
     for file in folders["C"].glob("*/args.json"):
@@ -156,6 +161,7 @@ def test_what_differs_is_told_where_it_is_recorded(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "What B does otherwise than A is not recorded.\n" in done.stdout
     assert "C beside A: `rpo_alpha` None → 0.5.\n" in done.stdout
+    assert "D beside A: hardware cpu → cpu and gpu.\n" in done.stdout
 
 
 def test_permutation_test_is_right_where_nothing_differs():

@@ -78,11 +78,13 @@ def test_patterns_choose_among_the_runs_of_a_folder(tmp_path):
 
 def test_shorter_runs_beside_say_so(tmp_path):
     make_group(tmp_path / "beside", {"X-v0": [5.0]})
+    make_run(tmp_path / "beside", "X-v0", 2, [], finished=False)
     part = {"start": 0, "episodes": episodes(np.full(600, 7.0)), "last": (6000, 360.0)}
     make_run(tmp_path / "ours", "X-v0", 1, [part])
     draw(tmp_path / "ours", tmp_path / "out", "--beside", f"A={tmp_path / 'beside'}")
     table = (tmp_path / "out" / "ppo.md").read_text()
     assert "| X-v0 | 7.00 (1 seed) | 5.00 (1 seed, 100 steps) |" in table
+    assert "A: Left out, not finished: X-v0 seed 2." in table
 
 
 def test_seeds_of_several_versions_are_told_apart(tmp_path):

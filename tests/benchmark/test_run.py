@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -89,15 +90,24 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
         assert len(starts(folder)) == 2 and starts(folder)[1].endswith("OMP=3"), "the user's choice"
 
 
-def test_second_signal_kills_and_a_killed_run_is_resumed(fake):
+@pytest.mark.parametrize("heard", [True, False])
+def test_second_signal_kills_and_a_killed_run_is_resumed(fake, heard):
+    """heard: whether anybody reads what is printed; Ctrl-C in `| tee log` ends tee as well."""
     flags = ("--env-ids", "Deaf-v0", "--num-seeds", "1")
     process = fake.start(*flags)
     assert process.stdout is not None
     fake.wait_until_running(1)
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline().startswith("stopping")
-    process.send_signal(signal.SIGINT)
-    assert finish(process)[0] == 130
+    if heard:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline().startswith("stopping")
+        process.send_signal(signal.SIGINT)
+        assert finish(process)[0] == 130
+    else:
+        process.stdout.close()
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
     assert "1 done" in fake.run(*flags).stdout
     (folder,) = fake.run_folders()
     assert len(starts(folder)) == 2

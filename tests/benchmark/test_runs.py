@@ -141,7 +141,7 @@ def test_a_resumed_run_is_described_by_all_its_parts(tmp_path):
         facts |= {"argv": argv, "versions": versions}
         facts["args"] |= {"gamma": facts["args"]["gamma"] - 0.1}
         (run / name / "args.json").write_text(json.dumps(facts))
-    (found,) = runs.find_runs(tmp_path / "runs").runs.values()
+    (found,) = runs.find_runs(tmp_path, pattern="**").runs.values()  # not the parts one by one
     assert found.settings["gamma"] == pytest.approx(0.79)
     made = found.provenance
     assert made.flags == "--total_timesteps=3000 --no-cuda" and made.commit == ""

@@ -133,9 +133,14 @@ def test_a_trial_below_the_median_ends_after_its_first_seed(fake, seeds, state):
     assert made == [1] * 2 * seeds, "not made again by the other trials with these flags"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
-    """After SIGKILL its runs go on alone, and the next search waits for them."""
+@pytest.mark.parametrize(
+    ("signum", "heard"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGKILL, True)]
+)
+def test_a_stopped_search_goes_on_where_it_was(fake, signum, heard, tmp_path):
+    """After SIGKILL its runs go on alone, and the next search waits for them.
+
+    heard: whether anybody reads what is printed; Ctrl-C in `| tee log` ends tee as well.
+    """
     fake.logs("Slow", 5.0)
     fake.logs("0.1", 4.0)
     fake.enqueue("0.1,Slow")
@@ -143,10 +148,16 @@ def test_a_stopped_search_goes_on_where_it_was(fake, signum, tmp_path):
     words = [sys.executable, str(BENCHMARK / "tune.py"), *fake.words("Slow,0.1", *flags)]
     process = processes.start(words, tmp_path)
     wait_until(lambda: list(fake.study.glob("*Slow/*/starts.txt")))
+    if not heard:
+        process.stdout.close()
     process.send_signal(signum)
-    code, output, _ = finish(process)
-    if signum == signal.SIGINT:
+    if not heard:
+        process.wait(20)
+    elif signum == signal.SIGINT:
+        code, output, _ = finish(process)
         assert code == 130 and "the same command again continues from here" in output
+    else:
+        finish(process)
     (folder,) = fake.folders("Slow")
     letting_go = threading.Timer(2.0, fake.let_go)
     letting_go.start()

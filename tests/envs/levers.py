@@ -29,8 +29,8 @@ class Levers(gym.Env):
 
     gives: how masks are told. info: in every info but an episode's last one, as int8; tuple: the
     same, an array for each component; method: by action_mask() alone; none: not at all; empty: by
-    masks that leave the second component no choice from the third step on; short: by masks that
-    are too short. With `strict` an invalid action is an error, else it just does not pay.
+    masks that leave the second component no choice from the third step on; short: by masks of the
+    first component alone. With `strict` an invalid action is an error, else it just does not pay.
     """
 
     def __init__(self, gives: str = "info", strict: bool = True, render_mode: str | None = None):
@@ -50,7 +50,7 @@ class Levers(gym.Env):
         if self.gives == "empty" and self.t >= 3:
             mask[NVEC[0] : NVEC[0] + NVEC[1]] = False
         if self.gives in ("info", "empty", "short") and self.t < self.length:
-            info["action_mask"] = mask.astype(np.int8)[self.gives == "short" :]
+            info["action_mask"] = mask.astype(np.int8)[: NVEC[0] if self.gives == "short" else None]
         if self.gives == "tuple" and self.t < self.length:
             info["action_mask"] = tuple(np.split(mask.astype(np.int8), np.cumsum(NVEC)[:-1]))
         return np.eye(STATES, dtype=np.float32)[self.state], info
