@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 uv run benchmark/run.py \
-    --command "uv run ppo/ppo_atari_envpool_xla_jax_scan.py" \
+    --command "uv run ppo/ppo_atari_envpool_xla_jax_scan.py --no-clip-vloss" \
     --env-ids Pong-v5 BeamRider-v5 Breakout-v5 \
     --num-seeds 3 --runs-dir runs/benchmark/ppo_atari_envpool_xla_jax_scan \
     --plot docs/results "$@"
