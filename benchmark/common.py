@@ -34,10 +34,10 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def say(text: str, error: bool = False) -> None:
-    """Print a line, if anybody reads it: Ctrl-C in `| tee log` ends tee as well."""
+def say(text: str, error: bool = False, end: str = "\n") -> None:
+    """Print a text, if anybody reads it: Ctrl-C in `| tee log` ends tee as well."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+        print(text, file=sys.stderr if error else sys.stdout, end=end, flush=True)
 
 
 def file_name(name: str) -> str:

@@ -287,7 +287,7 @@ class Progress:
     def say(self, text: str, error: bool = False) -> None:
         """A line that stays."""
         if self.drawn:  # wipe the block off the terminal
-            print(f"\x1b[{self.drawn}F\x1b[J", end="", flush=True)
+            say(f"\x1b[{self.drawn}F\x1b[J", end="")
             self.drawn = 0
         say(text, error)
 

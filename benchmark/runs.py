@@ -385,7 +385,8 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
     """
     found = Found()
     own = [file.parent for file in folder.glob(f"{pattern}/args.json")]
-    own = [path for path in own if not path.name.startswith("resumed_at_")]  # notes of a resumption
+    # A run that was resumed has more of these files in folders of its own.
+    own = [path for path in own if not path.name.startswith("resumed_at_")]
     for path in sorted(own, key=start_time):
         try:
             read_folder(path, metric, found)

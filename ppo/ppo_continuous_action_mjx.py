@@ -181,7 +181,7 @@ class Playground:
         first = state["first"]
         data = jax.tree.map(partial(jnp.where, done), first.data, robot.data)
         obs = jax.tree.map(partial(jnp.where, done), first.obs, robot.obs)
-        # What a task remembers beyond episodes goes on, as there, unless it may hold NaN now.
+        # `info` goes on, as there. After a blow-up it may hold NaN; then it goes back as well.
         info = jax.tree.map(partial(jnp.where, blown_up), first.info, robot.info)
         if "_steps" in info:  # tasks that count the steps of an episode must begin again, too
             info = info | {"_steps": jnp.where(done, 0, info["_steps"])}
