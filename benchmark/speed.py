@@ -108,6 +108,8 @@ def our_programs(args: Args) -> list[Program]:
     for name in ("torch", "env"):
         if f"{name}_threads" in known:
             command += [f"--{name}-threads", str(args.threads)]
+    if args.cuda:
+        command += ["--device", "cuda"]  # without a GPU it stops; --cuda would use the CPU
     if args.vary is not None:
         flag, _, values = args.vary.partition("=")
         flag = flag.lstrip("-").replace("_", "-")

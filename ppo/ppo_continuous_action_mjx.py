@@ -481,7 +481,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         # and values. One pass over the whole rollout is faster than one at each step.
         obs, actions = trajectory["obs"], trajectory["actions"]
         terminated, truncated = trajectory["terminated"], trajectory["truncated"]
-        if iteration == 1:  # acted on raw observations: here log-probabilities differ a little
+        if iteration == 1:  # the rollout acted on raw observations; the update sees normalized ones
             agent.obs_stats[...] = merge_stats(agent.obs_stats[...], obs)
         logprobs, _, values = evaluate_actions(agent, obs, actions)
         next_obs = trajectory["next_obs"]  # [deviation] truncated episodes bootstrapped
@@ -855,8 +855,8 @@ def setup_jax(args: Args) -> jax.Device:
     kind, _, number = args.device.partition(":")
     if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    if number:  # the only one that JAX sees: some libraries always take the first
-        jax.config.update("jax_cuda_visible_devices", number)
+    # JAX takes memory of all GPUs that it sees, and some libraries always use the first.
+    jax.config.update("jax_cuda_visible_devices", number or "0")
     device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
     return device

@@ -926,8 +926,8 @@ def setup_jax(args: Args) -> jax.Device:
     kind, _, number = args.device.partition(":")
     if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    if number:  # the only one that JAX sees: some libraries always take the first
-        jax.config.update("jax_cuda_visible_devices", number)
+    # JAX takes memory of all GPUs that it sees, and some libraries always use the first.
+    jax.config.update("jax_cuda_visible_devices", number or "0")
     device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
     return device

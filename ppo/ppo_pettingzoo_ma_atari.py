@@ -351,7 +351,7 @@ def compute_gradient(
 
 @torch.no_grad()
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
-    """Plays `eval_episodes` whole episodes; returns results by name, (episodes,) each."""
+    """Plays `eval_episodes` games, one if greedy; returns results by name, (games,) each."""
     envs = make_envs(replace(args, num_envs=1), videos)
     device = next(agent.parameters()).device
     next_obs, _ = envs.reset(seed=args.seed + 1_000_000)

@@ -1,4 +1,4 @@
-"""Every script on a GPU: `uv run --extra dev --with "jax[cuda12]" pytest -m gpu`.
+"""Every script on a GPU: `uv run --extra dev --with "jax[cuda12]" pytest -m gpu -n 4`.
 
 The first iteration has the losses of the CPU, with the same random numbers and in full float32.
 PPO_TEST_DEVICE=cpu runs these tests without a GPU: then they compare the CPU with itself.
@@ -57,6 +57,7 @@ def run(*words: object, cwd: Path, **variables: str) -> None:
     """A Python program that must end well, as a user's does; the GPUs are this process's."""
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(GPUS))))
     settings = {"CUDA_VISIBLE_DEVICES": gpus, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    settings["XLA_FLAGS"] = ""  # without conftest.py's, which is for compiling on a CPU
     env = environment(cwd, **settings, **variables)
     env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(HELPERS.parent)])
     command = [sys.executable, *map(str, words)]

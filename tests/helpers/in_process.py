@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"eval_episodes": 0, "checkpoint_every": 0}
 
 torch.set_num_threads(1)  # fastest for networks of this size, and several tests may run at once
+torch.cuda.is_available = lambda: False  # what these tests expect are numbers of the CPU
 
 
 def load_file(path: Path, name: str) -> ModuleType:
