@@ -32,7 +32,7 @@ from common import Signals, fail, last_output, read_args, warn
 from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
 from plot import GREY, plt
-from runs import METRICS, Found, Run, RunKey, find_runs, score_table
+from runs import Found, Run, RunKey, find_runs, hash_of, metric_of, score_table
 
 BASELINE = "baseline"  # the script as it is, among the variants of it
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
@@ -137,6 +137,8 @@ def read_results(tasks: list[run.Task], found: Found) -> Results:
         group = (task.label, task.env_id)
         if key in found.runs:
             results.runs[group].append(found.runs[key])
+            if found.runs[key].provenance.script_hash != hash_of(task.script):
+                warn(f"{task.name} was run with another version of the script")
         elif has_diverged(task):
             results.diverged[group] += 1
         else:
@@ -289,7 +291,7 @@ def draw(title: str, effects: list[Effect], labels: dict[str, str], path: Path) 
 
 def write_results(args: Args, script: Path, wanted: list[Ablation], tasks: list[run.Task]) -> None:
     """Write numbers and figure of the finished runs, and say where; exit code 1 without any."""
-    results = read_results(tasks, find_runs(args.runs_dir, METRICS.get(script.name)))
+    results = read_results(tasks, find_runs(args.runs_dir, metric_of(script.name)))
     effects = measure(args.env_ids, wanted, results)
     if not effects:
         raise SystemExit(1)
@@ -310,8 +312,11 @@ def main() -> int:
     args = read_args(Args, __doc__)
     run.check(args)
     script = run.script_of(run.split_words("--command", args.command))
-    wanted = choose(args, script)
-    tasks = expand(args, write_copies(args, script, wanted))
+    try:
+        wanted = choose(args, script)
+        tasks = expand(args, write_copies(args, script, wanted))
+    except (KeyError, ValueError) as error:  # no table of edits, or one for another script
+        fail(f"--edits: {error!r}")
     if args.dry_run:
         for task in tasks:
             print(shlex.join(task.command))

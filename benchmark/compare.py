@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import tyro
-from common import fail, read_args, seeds, warn
+from common import fail, read_args, say, seeds, warn
 from plot import (
     COLORS,
     LOOK,
@@ -37,11 +37,11 @@ from plot import (
     save,
 )
 from runs import (
-    METRICS,
     SAME_STEPS,
     WINDOW,
     Run,
     RunKey,
+    metric_of,
     remarks_on,
     runs_by_env,
     score_table,
@@ -123,7 +123,7 @@ def read_groups(args: Args) -> list[Group]:
         if name in [group.name for group in groups]:
             fail(f"two groups are called {name}")
         found = read_group(name, Path(given), metric)
-        metric = metric or METRICS.get(next(iter(found.runs)).script)
+        metric = metric or metric_of(next(iter(found.runs)).script)
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
         groups.append(Group(name, runs_by_env(found), found.lost, remarks))
     return groups
@@ -203,12 +203,11 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
     """A group beside the baseline, in each environment and over all of them.
 
     On the human scale the overall difference is one of interquartile means: a single game may
-    outweigh all others. It and the overall probability of improvement use only the first runs of
-    an environment that has more runs than others.
+    outweigh all others. It uses only the first runs of an environment that has more than others.
     """
     normal = [normalized(one, ends) for one in (baseline, group)]
-    before, after = (matrix_of(scores) for scores in normal)
     if "human" in way and len(ends) > 1:
+        before, after = (matrix_of(scores) for scores in normal)
         theirs, own = (float(stats.trim_mean(part, 0.25, axis=None)) for part in (before, after))
         overall = Estimate(own - theirs, p=permutation_p_value(before, after))
     else:
@@ -217,20 +216,18 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
         overall = weighted_sum(samples, [-share, share] * len(ends))
         theirs, own = (float(np.mean([x.mean() for x in one.values()])) for one in normal)
     runs = [[run for env in ends for run in one.by_env[env]] for one in (baseline, group)]
+    improvement = {
+        env: probability_of_improvement(baseline.scores[env], group.scores[env]) for env in ends
+    }
     return Comparison(
         group=group,
         by_env={
             env: weighted_sum([baseline.scores[env], group.scores[env]], [-1, 1]) for env in ends
         },
-        improvement={
-            env: probability_of_improvement(
-                baseline.scores[env][:, None], group.scores[env][:, None]
-            )
-            for env in ends
-        },
+        improvement=improvement,
         middles=(theirs, own),
         overall=overall,
-        overall_improvement=probability_of_improvement(before, after),
+        overall_improvement=float(np.mean(list(improvement.values()))),
         lost=lost_runs(baseline, group),
         identical=same_runs(runs[0], runs[1]),
     )
@@ -260,8 +257,8 @@ def matrix_of(scores: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def probability_of_improvement(before: np.ndarray, after: np.ndarray) -> float:
-    """That a run of `after` beats one of `before`, (runs, environments) each; a tie counts half."""
-    gaps = after[:, None] - before[None]
+    """That a run of `after` beats one of `before`, scores of (runs,) each; a tie counts half."""
+    gaps = after[:, None] - before
     return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
 
 
@@ -405,10 +402,10 @@ def report(
         *(what_differs(baseline, group) for group in groups[1:]),
         "",
         f"Score of a run: mean of the last {WINDOW} training episodes. Difference: of mean scores, "
-        "with Welch's interval; significant: by Holm's correction over these rows. Over all "
+        "with Welch's interval; significant: by Holm's correction over the environments. Over all "
         f"environments scores are normalized: 0 to 1 is {way}. On the human scale the score is "
-        "the interquartile mean, tested by permutations, else the mean, the variances of the "
-        "environments added up.",
+        "the interquartile mean of as many seeds as all environments have, tested by permutations, "
+        "else the mean, the variances of the environments added up.",
         *(remark for group in groups for remark in group.remarks),
     ]
     return "\n".join(lines) + "\n"
@@ -492,9 +489,9 @@ def main() -> int:
     options: dict[str, Any] = {"index": False, "float_format": "%.6g"}
     scores.to_csv(paths[2], **options)
     runs_table(groups, steps).to_csv(paths[3], **options)
-    print(paths[0].read_text())
+    say(paths[0].read_text())
     for path in paths:
-        print(path)
+        say(str(path))
     return 0
 
 

@@ -31,7 +31,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 from runs import (
-    METRICS,
+    CURVE_POINTS,
     RETURN,
     SAME_STEPS,
     WINDOW,
@@ -40,6 +40,7 @@ from runs import (
     Run,
     find_runs,
     mean_and_std,
+    metric_of,
     remarks_on,
     runs_by_env,
     score_table,
@@ -48,7 +49,6 @@ from runs import (
 from scipy import stats
 from stats import short_number, weighted_sum
 
-POINTS = 200  # of a curve
 PANELS_A_ROW = 4
 ROW_HEIGHT = 0.27  # of an environment of a suite, in inches
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -69,7 +69,7 @@ class Args:
     name: str | None = None  # their name; the script's if not given
     # NAME=FOLDER or NAME=PATTERN: runs to show with them, also another program's
     beside: tuple[str, ...] = ()
-    suite: str | None = None  # name of the files of a suite: all environments in one picture
+    suite: str | None = None  # in place of --name: all environments in one picture
     minutes: bool = True  # draw the curves over minutes as well; a suite's are over steps alone
 
 
@@ -107,7 +107,7 @@ class Results:
     @property
     def what(self) -> str:
         """What the scores are."""
-        return "length" if self.script in METRICS else "return"
+        return "return" if metric_of(self.script) == RETURN else "length"
 
     @property
     def runs(self) -> list[Run]:
@@ -136,7 +136,7 @@ def read_group(name: str, given: Path, metric: str | None) -> Found:
     found = find_runs(folder, metric, pattern)
     scripts = sorted({key.script for key in found.runs})
     if not scripts:
-        fail(f"{name}: no finished run with an episode in {given}")
+        fail(f"{name}: no run folder with a finished run in {given}")
     if len(scripts) > 1:
         fail(f"{name}: runs of {', '.join(scripts)}; give each a folder of its own")
     return found
@@ -177,7 +177,7 @@ def read_results(args: Args) -> Results:
     by_env = runs_by_env(found)
     script = next(iter(found.runs)).script
     published = read_published(script)
-    beside = read_beside(args.beside, METRICS.get(script, RETURN))
+    beside = read_beside(args.beside, metric_of(script))
     remarks = [f"{name}: {text}" for name, group in beside.items() for text in remarks_on(group)]
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
@@ -221,7 +221,7 @@ def draw_seeds(axes: plt.Axes, runs: list[Run], color: str, over: Axis) -> list[
     score.
     """
     totals = [run.total(over) for run in runs]
-    grid = np.linspace(0, min(totals) if over == "steps" else max(totals), POINTS + 1)
+    grid = np.linspace(0, min(totals) if over == "steps" else max(totals), CURVE_POINTS + 1)
     curves = np.stack([run.curve(over, grid) for run in runs])
     mean = curves.mean(0)
     if len(runs) > 1:
@@ -355,7 +355,7 @@ def mean_curve(results: Results) -> pd.DataFrame:
     (Seeds drawn again by a bootstrap vary too little: of three seeds, by a third.)
     """
     end = min(run.total_steps for run in results.runs)
-    steps = np.linspace(0, end, POINTS + 1)[1:]
+    steps = np.linspace(0, end, CURVE_POINTS + 1)[1:]
     by_env = results.by_env.values()
     scores = [np.array([run.curve("steps", steps) for run in group]) for group in by_env]
     weights = [1 / len(scores)] * len(scores)
@@ -369,11 +369,15 @@ def mean_curve(results: Results) -> pd.DataFrame:
 
 def published_of(results: Results) -> dict[str, float]:
     """The published mean of each environment that has one, after about as many steps."""
-    found = {}
-    for env_id in results.by_env:
-        if scores := drawn_scores(results, env_id):
-            found[env_id] = scores[0].mean
-    return found
+    scores = {env_id: drawn_scores(results, env_id) for env_id in results.by_env}
+    return {env_id: found[0].mean for env_id, found in scores.items() if found}
+
+
+def publishers(results: Results) -> str:
+    """Whose scores `published_of` returns: 'CleanRL, published'."""
+    scores = [drawn_scores(results, env_id)[:1] for env_id in results.by_env]
+    names = dict.fromkeys(score.source for found in scores for score in found)
+    return f"{', '.join(names)}, published"
 
 
 def draw_mean(axes: plt.Axes, curve: pd.DataFrame, results: Results) -> None:
@@ -387,7 +391,7 @@ def draw_mean(axes: plt.Axes, curve: pd.DataFrame, results: Results) -> None:
         mean = float(np.mean(list(published.values())))
         axes.axhline(mean, color=RED, linestyle=DASHES[0][1], linewidth=1.5)
         heights.append(mean)
-    axes.set_ylabel(f"return, mean of {len(results.by_env)} environments")
+    axes.set_ylabel(f"{results.what}, mean of {len(results.by_env)} environments")
     axes.set_title("all together", weight="bold")
     finish_panel(axes, [height for height in heights if np.isfinite(height)], "steps")
 
@@ -409,7 +413,7 @@ def draw_standings(axes: plt.Axes, results: Results) -> None:
     axes.set_yticks(range(len(order)), names)
     axes.set_ylim(len(order) - 0.4, -0.6)
     seeds = "; small dots are seeds" if len(results.runs) > len(order) else ""
-    axes.set_xlabel(f"return at the end of training{seeds}")
+    axes.set_xlabel(f"{results.what} at the end of training{seeds}")
     axes.set_title("each of them", weight="bold")
     light_grid(axes)
 
@@ -425,8 +429,8 @@ def draw_suite(results: Results, curve: pd.DataFrame, path: Path) -> None:
     many = bool(curve["low"].notna().any())  # otherwise some environment has a single seed
     handles = legend_of_groups([results.label], many)
     if published_of(results):
-        label = f"{', '.join(results.sources)}, published"
-        handles.append(Line2D([], [], color=RED, marker="D", linestyle=DASHES[0][1], label=label))
+        look: dict[str, Any] = {"color": RED, "marker": "D", "linestyle": DASHES[0][1]}
+        handles.append(Line2D([], [], label=publishers(results), **look))
     add_legend(figure, handles, columns=3)
     save(figure, path)
 
@@ -434,7 +438,7 @@ def draw_suite(results: Results, curve: pd.DataFrame, path: Path) -> None:
 def suite_summary(results: Results, curve: pd.DataFrame) -> str:
     """The numbers of the picture in one line."""
     last = curve.iloc[-1]
-    text = f"Mean return over {len(results.by_env)} environments after "
+    text = f"Mean {results.what} over {len(results.by_env)} environments after "
     text += f"{short_number(last.global_step)} steps: {last['mean']:.0f}"
     text += f" (95 %: {last.low:.0f} to {last.high:.0f})." if np.isfinite(last.low) else "."
     published = published_of(results)
@@ -443,17 +447,17 @@ def suite_summary(results: Results, curve: pd.DataFrame) -> str:
             env_id: np.mean([r.score for r in runs]) for env_id, runs in results.by_env.items()
         }
         higher = sum(means[env_id] > score for env_id, score in published.items())
-        text += f" {', '.join(results.sources)}, published: {np.mean(list(published.values())):.0f}"
+        text += f" {publishers(results)}: {np.mean(list(published.values())):.0f}"
         text += f"; ours is higher in {higher} of {len(published)}."
     return text
 
 
 # ------ the files of numbers ------
 def curve_points(runs: list[Run], what: str) -> pd.DataFrame:
-    """At most POINTS points of each run's smoothed curve; what: return or length."""
+    """At most CURVE_POINTS points of each run's smoothed curve; what: return or length."""
     tables = []
     for run in runs:
-        grid = np.linspace(0, run.total_steps, POINTS + 1)[1:]
+        grid = np.linspace(0, run.total_steps, CURVE_POINTS + 1)[1:]
         columns = {"env_id": run.env_id, "seed": run.seed, "global_step": np.round(grid)}
         columns["minutes"] = np.round(value_at(grid, run.steps, run.minutes), 3)
         columns[what] = np.round(run.curve("steps", grid), 2)

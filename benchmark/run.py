@@ -373,6 +373,8 @@ def check(args: Args) -> None:
 
     Tells which of them are not used.
     """
+    if not args.env_ids:
+        fail("--env-ids names no environment")
     if len(set(args.env_ids)) < len(args.env_ids):
         fail("--env-ids names an environment twice")
     if args.num_seeds < 1:

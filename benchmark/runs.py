@@ -27,8 +27,6 @@ RETURN = "charts/episodic_return"
 # Stable-Baselines3 that of the last hundred episodes.
 RETURNS = (RETURN, "charts/avg_episodic_return", "rollout/ep_rew_mean")
 EPISODES = "charts/episodes"  # beside a metric: how many episodes the point is the mean of
-# Of scripts with another score: in self-play returns sum to zero, and lengths are published.
-METRICS = {name: row.metric for name, row in SCRIPTS.items() if row.metric != RETURN}
 TRAINING = ("charts/", "losses/")  # names of what is logged in training, not in an evaluation
 IGNORED_SETTINGS = {"seed", "runs_dir", "resume"}  # runs that differ in these belong together
 CURVE_POINTS = 200  # of a learning curve whose mean is taken
@@ -252,6 +250,12 @@ def read_provenance(folder: Path, facts: dict[str, Any]) -> Provenance:
     )
 
 
+def metric_of(script: str) -> str:
+    """What a script is measured by, or CleanRL's of that name."""
+    row = SCRIPTS.get(f"{Path(script).stem}.py")
+    return row.metric if row else RETURN
+
+
 def window_of(metric: str) -> int:
     """How many of a metric's last points are a score: one if each is a mean of episodes already."""
     return 1 if metric.endswith("_mean") else WINDOW
@@ -259,7 +263,7 @@ def window_of(metric: str) -> int:
 
 def read_run(folder: Path, facts: dict[str, Any], metric: str | None = None) -> Run:
     """The run in a folder with the given args.json; its scores are the metric, or the script's."""
-    metric = metric or METRICS.get(facts["script"], RETURN)
+    metric = metric or metric_of(facts["script"])
     events = read_events(folder, metric)
     steps, minutes, scores = np.array(events.episodes, float).reshape(-1, 3).T
     last_facts = parts_of(folder, facts)[-1][1]
@@ -308,9 +312,9 @@ class Found:
 
     def leave_out(self, key: RunKey, folder: Path, why: str) -> None:
         """A run without a score. An older one is left out as well: the newest counts."""
-        warn(f"{folder} is left out: {why}")
+        older = self.runs.pop(key, None)
+        warn(f"{folder} is left out: {why}{'; older runs do not count' if older else ''}")
         self.left_out[key] = why
-        self.runs.pop(key, None)
 
     @property
     def lost(self) -> dict[RunKey, str]:
@@ -358,7 +362,8 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
         warn(f"{folder}: {missing}")
         found.leave_out(key, folder, DAMAGED)
     elif not len(run.scores):
-        found.leave_out(key, folder, NO_EPISODE)
+        why = NO_EPISODE if metric in (None, RETURN) else f"{metric} was not logged"
+        found.leave_out(key, folder, why)
     else:
         found.add(key, run)
 
@@ -403,7 +408,7 @@ def find_runs(folder: Path, metric: str | None = None, pattern: str = "*") -> Fo
         if own:
             warn(f"{path} is left out: another program's run; give those a folder of their own")
         else:
-            read_other_folder(path, name, metric or RETURN, found)
+            read_other_folder(path, name, metric or metric_of(name[2]), found)
     return found
 
 
@@ -415,7 +420,7 @@ def remarks_on(found: Found) -> list[str]:
     for env_id, group in runs_by_env(found).items():
         for run in group:
             if len(run.scores) < run.window:
-                remarks.append(f"{run.name} has {len(run.scores)} episodes, all of them counted.")
+                remarks.append(f"{run.name} has only {len(run.scores)} episodes.")
         names = {name for run in group for name in run.settings}
         different = [n for n in sorted(names) if len({str(r.settings.get(n)) for r in group}) > 1]
         if different:

@@ -111,9 +111,12 @@ def our_programs(args: Args) -> list[Program]:
     if args.cuda:
         command += ["--device", "cuda"]  # without a GPU it stops; --cuda would use the CPU
     if args.vary is not None:
-        flag, _, values = args.vary.partition("=")
+        flag, _, text = args.vary.partition("=")
+        values = text.split(",")
+        if not text or len(set(values)) < len(values):
+            fail(f"--vary {args.vary} is not of the form FLAG=VALUE,VALUE with different values")
         flag = flag.lstrip("-").replace("_", "-")
-        variants = [[f"--{flag}", value] for value in values.split(",")]
+        variants = [[f"--{flag}", value] for value in values]
     else:
         faster = [name for name in ("compile", "bf16") if name in known]
         variants = [[], *([f"--{name}"] for name in faster if not args.plain)]

@@ -174,6 +174,7 @@ def test_what_is_said_of_few_or_equal_runs(scores, diverged, missing, text):
 def test_runs_that_diverged_are_counted(tmp_path, capsys):
     """Those of the baseline are none, and without it an environment says nothing."""
     runs = [a_run(1, 2.0), a_run(2, 3.0), a_run(1, 1.0, script="ppo_core-3.py")]
+    runs[0].provenance = Provenance(script_hash="of an older version")
     found = Found({RunKey(one.script, one.env_id, one.seed): one for one in runs})
     log = tmp_path / "log"
     log.write_text("$ python ppo.py\nppo.py: diverged at step 42: nan\n")
@@ -190,7 +191,9 @@ def test_runs_that_diverged_are_counted(tmp_path, capsys):
     wanted = [own_ablations("ppo.py")["core-3"]]
     (effect,) = ablation.measure(["A-v0", "B-v0"], wanted, results)
     assert (effect.env_id, effect.runs, effect.diverged) == ("A-v0", 2, 1)
-    assert capsys.readouterr().err.startswith("warning: B-v0 is left out")
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "warning: baseline A-v0 seed 1 was run with another version of the script"
+    assert told[1].startswith("warning: B-v0 is left out")
     results.diverged = Counter({("baseline", "A-v0"): 1})
     (effect,) = ablation.measure(["A-v0"], wanted, results)
     assert math.isnan(effect.difference)  # those that are left are no fair sample

@@ -26,6 +26,8 @@ ROWS = [
     ("run.py", f"{RUN} --command 'python {PPO} --num-seeds=2'", "each seed is a run"),
     ("run.py", f'{RUN} --command "python \'{PPO}"', "--command: No closing quotation"),
     ("ablation.py", f"{RUN} --details core-99", "there is no core-99 among: "),
+    ("ablation.py", f"{RUN} --edits {BENCHMARK / 'broken.toml'}", "no-reward-scaling: "),
+    ("speed.py", "--vary gamma=0.9,0.9", "not of the form"),
     ("rerun.py", "ppo_atari_multigpu/BreakoutNoFrameskip-v4", "give --python"),
     ("tune.py", f"{TUNE} --target-scores A-v0=5:5", "are equal"),
     ("tune.py", f"{TUNE} --command 'python {PPO} --seed 3'", "must not contain --seed"),

@@ -115,6 +115,13 @@ def test_numbers_over_two_environments(tmp_path):
     assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_all_seeds_count_over_all_environments(tmp_path):
+    """In X the first two of B lose and the others win; in Y, with fewer seeds, all are equal."""
+    before = {"X-v0": [1.0, 1.0, 1.0, 1.0], "Y-v0": [5.0, 5.0]}
+    after = {"X-v0": [0.0, 0.0, 2.0, 2.0], "Y-v0": [5.0, 5.0]}
+    assert answer(tmp_path, before, after).endswith("probability of improvement 0.50.")
+
+
 def test_environments_beyond_chance_are_those_that_holm_leaves():
     """Of three p-values the smallest must be below 0.05 / 3, the next one below 0.05 / 2."""
     assert beyond_chance([0.2, 0.004, np.nan, 0.03]) == [1]

@@ -116,10 +116,13 @@ def test_runs_are_called_by_their_own_name(tmp_path):
     assert results.label == "ppo.py"
 
 
-def test_lengths_are_the_scores_of_self_play(tmp_path):
+@pytest.mark.parametrize("ours", [True, False])
+def test_lengths_are_the_scores_of_self_play(ours, tmp_path):
     part = {"start": 0, "episodes": episodes(np.full(9, 70.0)), "last": (90, 9.0)}
     tag = "charts/episodic_length-player0"
-    make_run(tmp_path, "pong_v3", 1, [part], name="ppo_pettingzoo_ma_atari", tag=tag)
+    folder = make_run(tmp_path, "pong_v3", 1, [part], name="ppo_pettingzoo_ma_atari", tag=tag)
+    if not ours:  # CleanRL's script has the same name
+        (folder / "args.json").unlink()
     results = plot.read_results(plot.Args(tmp_path))
     assert results.what == "length" and results.runs[0].score == 70
 

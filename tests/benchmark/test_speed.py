@@ -88,6 +88,7 @@ def test_all_train_on_the_same_device():
     for cuda, ours, sb3 in ((True, "--cuda", "cuda"), (False, "--no-cuda", "cpu")):
         first, *_, last = speed.programs(speed.Args(cuda=cuda))
         assert ours in first.command
+        assert (first.command[-2:] == ["--device", "cuda"]) == cuda
         assert last.command[last.command.index("--device") + 1] == sb3
 
 
