@@ -315,8 +315,8 @@ def main() -> int:
     try:
         wanted = choose(args, script)
         tasks = expand(args, write_copies(args, script, wanted))
-    except (KeyError, ValueError) as error:  # no table of edits, or one for another script
-        fail(f"--edits: {error!r}")
+    except (KeyError, ValueError) as error:  # no table of edits, or the script has other lines
+        fail(f"the edits do not fit: {error!r}")
     if args.dry_run:
         for task in tasks:
             print(shlex.join(task.command))
