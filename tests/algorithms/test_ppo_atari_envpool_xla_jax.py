@@ -580,3 +580,11 @@ def test_determinism_leaves_autotuning_on(asked: bool, monkeypatch: pytest.Monke
     LOOP.setup_jax(LOOP.Args(torch_deterministic=asked, device="cpu"))
     ours = " --xla_gpu_exclude_nondeterministic_ops=true" if asked else ""
     assert os.environ["XLA_FLAGS"] == given + ours
+
+
+def test_jax_sees_one_gpu_alone(monkeypatch: pytest.MonkeyPatch):
+    """It would take three quarters of the memory of each."""
+    seen = []
+    monkeypatch.setattr(LOOP.jax.config, "update", lambda name, value: seen.append((name, value)))
+    LOOP.setup_jax(LOOP.Args(device="cpu"))
+    assert ("jax_cuda_visible_devices", "0") in seen

@@ -187,3 +187,10 @@ def test_a_suite_is_one_picture(tmp_path):
     first, _, table = files[3].read_text().partition("\n\n")
     assert "180 (95 %: -92 to 452)" in first and "higher in 1 of 2" in first
     assert f"| {WALKER} | 250.00 ± 70.71 (2 seeds) | 125.92 ± 10.01 (1M steps) |" in table
+
+
+def test_a_suites_published_mean_names_only_those_it_is_from(tmp_path):
+    """CartPole's scores of CleanRL and of openai/baselines are both in the table."""
+    scores = {"CartPole-v1": [400.0], "Acrobot-v1": [-90.0]}
+    results = plot.read_results(plot.Args(make_group(tmp_path, scores, steps=500_000)))
+    assert len(results.sources) == 2 and plot.publishers(results) == "CleanRL, published"
