@@ -583,7 +583,7 @@ def test_determinism_leaves_autotuning_on(asked: bool, monkeypatch: pytest.Monke
 
 
 def test_jax_sees_one_gpu_alone(monkeypatch: pytest.MonkeyPatch):
-    """It would take three quarters of the memory of each."""
+    """JAX reserves three quarters of the memory of each GPU that it sees."""
     seen = []
     monkeypatch.setattr(LOOP.jax.config, "update", lambda name, value: seen.append((name, value)))
     LOOP.setup_jax(LOOP.Args(device="cpu"))
