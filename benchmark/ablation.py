@@ -126,7 +126,7 @@ class Results:
 
 def has_diverged(task: run.Task) -> bool:
     """Whether the task's run was ended by a loss that was not finite."""
-    return "diverged at step" in "\n".join(last_output(task.log))
+    return "diverged" in "\n".join(last_output(task.log))
 
 
 def read_results(tasks: list[run.Task], found: Found) -> Results:

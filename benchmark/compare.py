@@ -37,6 +37,7 @@ from plot import (
     save,
 )
 from runs import (
+    RETURNS,
     SAME_STEPS,
     WINDOW,
     Run,
@@ -162,14 +163,14 @@ def atari_game(env_id: str) -> str:
     return re.sub(r"^ALE[/-]|(NoFrameskip|Deterministic)?-v\d+$", "", env_id)
 
 
-def scales(groups: list[Group]) -> tuple[str, dict[str, tuple[float, float]]]:
+def scales(groups: list[Group], metric: str | None) -> tuple[str, dict[str, tuple[float, float]]]:
     """What lies between 0 and 1, in words, and what is 0 and 1 in each environment.
 
-    Random and human play if all of them are Atari games, else the worst and the best run.
+    Random and human play if all are returns in Atari games, else the worst and the best run.
     """
     table = pd.read_csv(ATARI_SCORES).set_index("game")
     games = {env_id: atari_game(env_id) for env_id in groups[0].scores}
-    if all(game in table.index for game in games.values()):
+    if metric in (None, *RETURNS) and all(game in table.index for game in games.values()):
         ends = {env: (table.random[game], table.human[game]) for env, game in games.items()}
         return "from random to human play", ends
     ends = {}
@@ -477,7 +478,7 @@ def main() -> int:
     args = read_args(Args, __doc__)
     groups = read_groups(args)
     steps = take_scores(groups, args.steps)
-    way, ends = scales(groups)
+    way, ends = scales(groups, args.metric)
     comparisons = [compare(groups[0], group, way, ends) for group in groups[1:]]
     correct_for_many_tests(comparisons)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -92,6 +92,7 @@ def submit(tasks: "list[Task]", args: "Args", drawing: list[str]) -> int:
     print(f"{len(tasks)} runs are jobs of array {array}; their logs: {args.runs_dir}/logs")
     if drawing:
         words = [f"--dependency=afterany:{array}", f"--output={folder}/plot-{array}.log"]
+        words += [f"--partition={args.partition}"] if args.partition else []
         print(f"job {sbatch(*words, f'--wrap={shlex.join(drawing)}')} draws them")
     print(f"to watch them: squeue --array -j {array}; to save and stop: scancel {array}")
     return 0

@@ -6,11 +6,12 @@
     uv run benchmark/speed.py --vary num-envs=1,4,16,64                  how it scales
 
 All train the same environment with CleanRL's hyperparameters and as many threads, JAX with two at
-least. Each round runs each program twice, short and long. Speed is the difference of their steps
-over the difference of their times, so imports, compiling and the first iterations do not count.
-Rounds are paired: ratios are formed within a round, and their median and range over the rounds are
-reported. Seconds are CPU time, which other programs on the machine disturb less; --wall and --cuda
-take wall-clock time. Memory is the peak resident size of the long run.
+least; EnvPool in CleanRL and LeanRL takes a thread for each game if there are as many CPUs. Each
+round runs each program twice, short and long. Speed is the difference of their steps over the
+difference of their times, so imports, compiling and the first iterations do not count. Rounds are
+paired: ratios are formed within a round, and their median and range over the rounds are reported.
+Seconds are CPU time, which other programs on the machine disturb less; --wall and --cuda take
+wall-clock time. Memory is the peak resident size of the long run.
 
 CleanRL and LeanRL are clones of their repositories, left out if not given; SB3 is run by
 speed_sb3.py. uv runs them with the versions in requirements/. --cleanrl-python and --ppo-python
@@ -35,7 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from common import cpu_count, fail, kill_all, mebibytes, read_args
-from runs import WINDOW, read_events, rolling_mean
+from runs import RETURN, WINDOW, read_events, rolling_mean
 from scripts import default_of, defaults
 
 HERE = Path(__file__).resolve().parent
@@ -247,6 +248,8 @@ def time_to_score(program: Program, seed: int, args: Args) -> dict[str, Any]:
         ended = train(program, more, Path(folder), args)
         (log,) = {file.parent for file in Path(folder).rglob("events.out.tfevents.*")}
         events = read_events(log)
+    if not events.episodes:
+        fail(f"{program.name} logs no {RETURN}")
     means = rolling_mean(np.array([episode.score for episode in events.episodes]))
     reached = (means >= args.until) & (np.arange(len(means)) >= WINDOW - 1)
     if not reached.any():
@@ -276,12 +279,17 @@ def show(rows: pd.DataFrame) -> None:
     print(rows.to_string(index=False, float_format="%.2f"), flush=True)
 
 
+def warm_up(listed: list[Program], args: Args) -> None:
+    """Run each briefly: what is installed, compiled and cached is so before the rounds."""
+    for program in listed:
+        measure(program, replace(args, steps=1))
+
+
 def compare_speeds(args: Args, listed: list[Program]) -> pd.DataFrame:
     """Measure all in turn, round by round; the first peer is what ratios are formed with."""
     ours = len(our_programs(args))
     reference = listed[ours if len(listed) > ours else 0].name
-    for program in listed:  # what is installed, compiled and cached is so before the rounds
-        measure(program, replace(args, steps=1))
+    warm_up(listed, args)
     rows = []
     for number in range(1, args.rounds + 1):
         for program in listed:
@@ -297,6 +305,7 @@ def compare_speeds(args: Args, listed: list[Program]) -> pd.DataFrame:
 
 def compare_times(args: Args, listed: list[Program]) -> pd.DataFrame:
     """Train all until the score, each seed in turn."""
+    warm_up(listed, args)
     rows = []
     for seed in range(1, args.rounds + 1):
         for program in listed:

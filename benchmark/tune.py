@@ -231,6 +231,8 @@ def run_check(search: Search, tuned: list[str], signals: Signals) -> pd.DataFram
 
     Exits with code 1 if not all runs end well, or no episode ended in one.
     """
+    if search.script.read_bytes() != search.source:
+        fail(f"{search.script} has been edited: no check of what was searched with another version")
     first = max(CHECK_SEED, search.seeds.stop)
     seeds = range(first, first + search.args.check_seeds)
     kinds: dict[str, list[str]] = {"defaults": [], "tuned": tuned}

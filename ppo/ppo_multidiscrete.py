@@ -478,7 +478,8 @@ class Run:
         print(f"{num_envs} environments, device {setup_torch(args)}", flush=True)
         if args.track:
             start_wandb(args, folder)
-        (folder / "agent.pt").unlink(missing_ok=True)  # it marks a run that is finished
+        for name in ("agent.pt", "diverged"):  # they mark a run that is over
+            (folder / name).unlink(missing_ok=True)
         # What was logged after the checkpoint is purged: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
@@ -543,6 +544,7 @@ class Run:
             self.write(metrics, step)
         if self.writes and diverged:
             self.writer.close()
+            (self.folder / "diverged").touch()
         if diverged:
             refuse(f"diverged at step {step}: {metrics}", exit_code=1)
         self.episodes = []  # written, or gathered by the process that writes
@@ -809,7 +811,7 @@ def check(args: Args) -> None:
 def run_to_resume(args: Args) -> str | None:
     """For --resume auto: the last run of the same command by the same script, if there is one.
 
-    Ends the program with exit code 0 if that run is finished.
+    Ends the program with exit code 0 if that run is finished, with 1 if it has diverged.
     """
     auto = ("--resume", "auto", "--resume=auto")
     command = [word for word in sys.argv[1:] if word not in auto]
@@ -825,6 +827,8 @@ def run_to_resume(args: Args) -> str | None:
             print(f"{folder} is finished")
             sys.exit(0)
         if (folder / "checkpoint.pt").exists():
+            if (folder / "diverged").exists():  # going on, with other random numbers, is no repeat
+                refuse(f"{folder} has diverged; to go on: --resume {folder}", exit_code=1)
             return str(folder)
     print(f"{args.runs_dir} has no checkpoint of this command and script: a new run begins")
     return None

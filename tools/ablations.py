@@ -48,6 +48,8 @@ def cell(effect: Effect | None) -> str:
         return NOT_RUN
     if effect.diverged:
         return f"{effect.diverged} of {runs(effect.runs)} diverged"
+    if math.isnan(effect.difference) and not effect.same:
+        return "not finished"
     text = SAME if effect.same else number(effect.difference)
     if not (effect.same or math.isnan(effect.low)):
         text += f" ({number(effect.low)} to {number(effect.high)})"

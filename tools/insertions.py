@@ -176,7 +176,6 @@ def insert(collection: Collection, text: str) -> str:
 def readme(collection: Collection) -> str:
     """README.md with its blocks filled. Raises OSError without it, ValueError if one cannot be."""
     text = (collection.root / "README.md").read_text(encoding="utf-8")
-    for match in BLOCK.finditer(text):
-        if match[0].count("<!-- begin ") > 1:
-            raise ValueError(f"README.md: `{match[2]} {match[3]}` has no end")
+    if text.count("<!-- begin ") != len(BLOCK.findall(text)):
+        raise ValueError("README.md: a `<!-- begin` has no `<!-- end -->`")
     return BLOCK.sub(lambda m: f"{m[1]}\n{made(collection, m[2], m[3])}\n\n{m[4]}", text)

@@ -144,6 +144,8 @@ def test_games_are_compared_by_interquartile_means_and_permutations(tmp_path):
     # leaves out one at each end, so the mean of the four in the middle.
     middles = [np.sort(one.ravel())[1:-1].mean() for one in matrices]
     assert f"{middles[1] - middles[0]:+.0%}" in line
+    games = compare.Group("A", {}, {}, [], {env_id: np.array(x) for env_id, x in before.items()})
+    assert compare.scales([games], "charts/episodic_length")[0] == "from the worst to the best run"
     # Two of the 20 x 20 ways to divide the runs are as far apart as these.
     p = compare.permutation_p_value(matrices[0].T, matrices[1].T)
     assert p == pytest.approx(2 / 400, abs=0.003)

@@ -1,10 +1,13 @@
 """The runner's jobs, in a SLURM cluster that is started on this machine."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import run
+import slurm
 from helpers import slurm_cluster
 from helpers.benchmark_runs import FakeScript, starts, stops
 from helpers.command_line import wait_until
@@ -32,6 +35,18 @@ def fake(cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def jobs(cluster: dict[str, str], form: str = "%i") -> list[str]:
     """What squeue says of each job that has not ended."""
     return slurm_cluster.ask("squeue", "-h", "--array", f"--format={form}", env=cluster).split()
+
+
+def test_what_an_array_asks_for(tmp_path):
+    script = tmp_path / "ppo.py"
+    script.touch()
+    asked = {"partition": "gpu", "gpus": 1, "cpus": 4, "hours": 0.5, "workers": 2}
+    args = run.Args(f"python {script}", ["A-v0", "B-v0"], num_seeds=2, **asked)
+    text = slurm.array_script(run.expand(args), args, tmp_path)
+    options = set(re.findall("^#SBATCH --(.*)$", text, re.MULTILINE))
+    assert options >= {"array=0-3%2", "cpus-per-task=4", "gpus-per-node=1", "partition=gpu"}
+    assert options >= {"time=30", "signal=TERM@120", "requeue"}
+    assert "\nsrun --cpus-per-task=4 " in text
 
 
 def test_jobs_run_save_when_their_time_is_over_and_go_on(fake, cluster, tmp_path):

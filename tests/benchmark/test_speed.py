@@ -45,12 +45,27 @@ def test_start_and_first_iterations_count_for_nobody(tmp_path):
 def test_a_score_that_is_not_reached_counts_as_infinitely_late(monkeypatch, capsys):
     nan = float("nan")
     seconds = {1: 100.0, 2: nan, 3: nan}
+    warm = []  # what has been run once, untimed
+    monkeypatch.setattr(speed, "measure", lambda program, _: warm.append(program.name))
     monkeypatch.setattr(
         speed, "time_to_score", lambda _, seed, __: {"seconds": seconds[seed], "steps": nan}
     )
     args = speed.Args(until=475, rounds=3)
     speed.compare_times(args, [speed.Program("mostly not", [])])
     assert capsys.readouterr().out.split()[-3:] == ["not", "inf", "inf"]
+    assert warm == ["mostly not"]
+
+
+def test_a_program_without_the_return_has_no_time(tmp_path, capsys):
+    script = tmp_path / "lengths.py"
+    script.write_text(
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "SummaryWriter('runs').add_scalar('charts/episodic_length', 3, 1)\n"
+    )
+    with pytest.raises(SystemExit):
+        program = speed.Program("x", [sys.executable, str(script)])
+        speed.time_to_score(program, 1, speed.Args(until=475))
+    assert "x logs no charts/episodic_return" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_ends_it_with_what_it_printed(tmp_path, capfd):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -184,6 +185,13 @@ def test_other_settings_or_an_edited_script_need_another_study(fake):
     fake.path.write_text(fake.path.read_text() + "# edited\n")
     edited = fake.search("0.1,0.2", "--trials", "1")
     assert edited.returncode == 2 and "has a search with another script" in edited.stderr
+
+
+def test_no_check_of_a_script_that_was_edited_during_the_search(fake, capsys):
+    search = SimpleNamespace(script=fake.path, source=b"as it was")
+    with pytest.raises(SystemExit, match="2"):
+        tune.run_check(search, [], None)
+    assert "fake.py has been edited" in capsys.readouterr().err
 
 
 def test_two_searches_in_one_folder_are_refused(fake):

@@ -39,13 +39,12 @@ MpiDefault=none
 SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-GresTypes=gpu
 ReturnToService=2
 KillWait=5
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 Gres=gpu:1 State=UNKNOWN
-PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
+NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+PartitionName=cpu Nodes={host} MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes={host} MaxTime=INFINITE State=UP
 """
 
@@ -72,7 +71,7 @@ def why_not() -> str:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Environment variables of a cluster with two partitions, four CPUs and one GPU (of paper).
+    """Environment of a cluster with two partitions, none of them the default, and four CPUs.
 
     folder: an empty one, for the logs as well.
     """
@@ -81,7 +80,6 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         (folder / name).mkdir()
     config = folder / "slurm.conf"
     config.write_text(CONFIG.format(host=host, ports=free_ports(2), user="root", folder=folder))
-    (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
     (key := folder / "munge.key").write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
     environment = {**os.environ, "SLURM_CONF": str(config)}

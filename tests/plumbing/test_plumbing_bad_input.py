@@ -140,3 +140,10 @@ def test_diverging_run_ends_and_keeps_the_last_checkpoint(what: str, tmp_path: P
     saved = checkpoint(folder)
     assert saved["global_step"] == 128
     assert all(weights.isfinite().all() for weights in saved["agent"].values())
+    # With other random numbers it might survive: it is resumed only by name.
+    flags = (*SHORT, *flags, "--env-id", f"clockwork:Nan{what}-v0")
+    again = run_command(*flags, "--resume", "auto", cwd=tmp_path)
+    assert again.returncode == 1 and f"{folder.name} has diverged" in again.stderr
+    flags = (*flags, "--total-timesteps", 160, "--resume", folder)
+    assert run_command(*flags, cwd=tmp_path).returncode == 0
+    assert not (folder / "diverged").exists()

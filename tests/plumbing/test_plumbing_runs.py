@@ -409,6 +409,9 @@ def test_resume_auto_knows_the_last_unfinished_run_of_its_command(
     again = ["--resume", "auto", *words]  # it began like this
     last = make_run("CartPole-v1__ppo__3__2002", "checkpoint.pt", argv=again)
     assert script.run_to_resume(args) == last
+    Path(last, "diverged").touch()
+    with pytest.raises(SystemExit, match="1"):
+        script.run_to_resume(args)
     make_run("CartPole-v1__ppo__3__2003", "checkpoint.pt", "agent.pt")
     with pytest.raises(SystemExit, match="0"):
         script.run_to_resume(args)

@@ -12,7 +12,7 @@ import gymnasium as gym
 import pytest
 import torch
 from ablations import TRAINED as SCRIPT_DETAILS
-from ablations import beyond_chance, lines_about, sentences, tables
+from ablations import beyond_chance, cell, lines_about, sentences, tables
 from edits import Ablation, ablations, own_ablations
 from effects import Effect
 from helpers.in_process import load_file, train
@@ -219,6 +219,10 @@ def test_details_are_named_by_whether_chance_explains_them():
     named = re.findall(r"less|more|core-\d|\d+ %", lines_about(sure))
     lost = ["less", "core-3", "100 %", "core-4", "90 %", "20 %"]
     assert named == [*lost, "more", "core-5", "90 %"]
+
+
+def test_without_all_runs_there_is_no_number():
+    assert cell(an_effect("core-1", nan, low=nan, high=nan, p=nan)) == "not finished"
 
 
 def test_the_page_has_what_was_published():

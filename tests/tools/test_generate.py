@@ -62,6 +62,14 @@ def test_stale_missing_and_left_over_files(
     assert stale_files(collection) == {}
 
 
+def test_a_block_without_its_end_is_told(
+    collection: Collection, capsys: pytest.CaptureFixture[str]
+):
+    (collection.root / "README.md").write_text(BLOCK + BLOCK.partition("\n")[0])
+    assert main(["--check"], collection) == 1
+    assert "README.md: a `<!-- begin` has no" in capsys.readouterr().out
+
+
 def test_drift_is_refused(collection: Collection, capsys: pytest.CaptureFixture[str]):
     diff = collection.root / "docs" / "diffs" / "ppo_a.diff"
     old = diff.read_text()
