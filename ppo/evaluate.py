@@ -180,9 +180,6 @@ def main() -> None:
         "capture_video": args.capture_video,
         "video_every": 1,
         "async_envs": False,
-        "compile": False,
-        "track": False,
-        "resume": None,
     }
     known = {name: value for name, value in settings.items() if hasattr(trained, name)}
     run_args = dataclasses.replace(trained, **known)

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.checks import assert_envpool_is_asked, assert_first_ratio_is_1
-from helpers.in_process import load_script, record_calls, record_waiting_signals, train
+from helpers.checks import (
+    assert_envpool_is_asked,
+    assert_first_ratio_is_1,
+    assert_next_values_are_the_next_rows,
+)
+from helpers.in_process import load_script, record_calls, record_waiting_signals
 
 envpool = pytest.importorskip("envpool", reason="needs the extra `envpool`")
 script = load_script("ppo_atari_envpool.py")
@@ -92,7 +96,7 @@ def test_truncated_games_are_bootstrapped(monkeypatch: pytest.MonkeyPatch, tmp_p
     """A reset is a step later: the next row has the observation after each step, also the last."""
     limit_games(20, monkeypatch)
     calls = record_calls(script, "compute_gae", monkeypatch)
-    train(script, tmp_path, **SHORT)
+    assert_next_values_are_the_next_rows(script, monkeypatch, tmp_path, **SHORT)
     for _, values, next_values, _, truncated, _ in calls:
         assert truncated[:-1].any()
         np.testing.assert_array_equal(next_values[:-1], values[1:])

@@ -11,10 +11,11 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -239,8 +240,10 @@ class Timetable:
     """
 
     single_action_space = Space.single_action_space
+    seeds: ClassVar[list[int]] = []  # of all resets
 
     def reset(self, seed: int) -> tuple[dict, Any]:
+        self.seeds.append(seed)
         return {"t": jnp.zeros((), int)}, self.observe(0)
 
     def observe(self, t: Any) -> Any:
@@ -296,9 +299,15 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def timetable_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]]]:
-    """Five iterations, and the batch of each minibatch."""
+def timetable_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]], list[float]]:
+    """Five iterations, the batch of each minibatch, and each iteration's learning rate."""
     batches: list[dict[str, np.ndarray]] = []
+    rates: list[float] = []
+    update_ppo = script.update_ppo
+
+    def see_rate(*arguments: Any) -> Any:
+        rates.append(arguments[3])
+        return update_ppo(*arguments)
 
     def see(agent: Any, batch: dict, *arguments: Any) -> tuple[Any, dict]:
         jax.debug.callback(lambda x: batches.append(jax.device_get(x)), batch)
@@ -307,16 +316,17 @@ def timetable_run(script: ModuleType) -> tuple[Run, list[dict[str, np.ndarray]]]
     folder = command_line.shared_folder(script.__name__)
     with pytest.MonkeyPatch.context() as patch:
         watch(patch, see)
+        patch.setattr(script, "update_ppo", see_rate)
         flags: dict[str, Any] = {"learning_rate": 0.01, "gamma": 0.9, "gae_lambda": 0.8}
         run = train(script, folder, **TINY, **flags, total_timesteps=100)
     jax.effects_barrier()
-    return run, batches
+    return run, batches, rates
 
 
 @pytest.mark.slow("JAX compiles")
 @both
 def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
-    run, batches = timetable_run(script)
+    run, batches, _ = timetable_run(script)
     assert len(batches) == 5 * 4
     t = np.arange(STEPS)[:, None]
     terminated = np.hstack([t % 5 == 4, t < 0])
@@ -339,17 +349,20 @@ def test_rows_are_paired_and_all_are_learned_from(script: ModuleType):
 
 
 @pytest.mark.slow("JAX compiles")
-def test_learning_rate_is_annealed_as_in_torch():
-    found = timetable_run(LOOP)[0].scalars()["charts/learning_rate"]
+@both
+def test_learning_rate_is_annealed_as_in_torch(script: ModuleType):
+    run, _, used = timetable_run(script)
+    found = run.scalars()["charts/learning_rate"]
     assert [step for step, _ in found] == [20, 40, 60, 80, 100]
     wanted = 0.01 * np.array([1, 0.8, 0.6, 0.4, 0.2])
     np.testing.assert_allclose([value for _, value in found], wanted, rtol=1e-6)
+    np.testing.assert_allclose(used, wanted, rtol=1e-6)
 
 
 @pytest.mark.slow("JAX compiles")
 @both
 def test_games_are_reported_at_their_step(script: ModuleType):
-    run, _ = timetable_run(script)
+    run, *_ = timetable_run(script)
     assert flags_shown(run.folder) == {k: str(v) for k, v in dataclasses.asdict(run.args).items()}
     scalars = run.scalars()
     ends = [(2, 1), (7, 1), (9, 0)]  # step and environment of the games that end in a rollout
@@ -374,8 +387,10 @@ def test_scan_is_the_loop():
 @pytest.mark.slow("JAX compiles")
 def test_resumed_equals_uninterrupted(watched: None, tmp_path: Path):
     """After each rollout the timetable begins anew."""
-    whole, _ = timetable_run(LOOP)
+    whole, *_ = timetable_run(LOOP)
     jax_command_line.assert_resumed_equals(LOOP, whole, tmp_path, 40)
+    # Other games after it is resumed, and others again in the evaluation.
+    assert Timetable.seeds[-3:] == [1, 1 + 40, 1 + 1_000_000]
 
 
 @pytest.mark.slow("JAX compiles")
@@ -588,3 +603,6 @@ def test_jax_sees_one_gpu_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(LOOP.jax.config, "update", lambda name, value: seen.append((name, value)))
     LOOP.setup_jax(LOOP.Args(device="cpu"))
     assert ("jax_cuda_visible_devices", "0") in seen
+    with suppress(RuntimeError):  # without such a GPU
+        LOOP.setup_jax(LOOP.Args(device="cuda:1"))
+    assert ("jax_cuda_visible_devices", "1") in seen

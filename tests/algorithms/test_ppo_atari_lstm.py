@@ -9,7 +9,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from helpers.checks import assert_first_ratio_is_1, new_agent
+from helpers.checks import (
+    assert_first_ratio_is_1,
+    assert_next_values_are_the_next_rows,
+    new_agent,
+)
 from helpers.in_process import load_script, record_calls, record_gradients_left, train
 from torch import Tensor, nn
 
@@ -168,6 +172,10 @@ def test_evaluation_keeps_a_state_and_zeroes_it_where_an_episode_starts(
 ):
     script.evaluate(make_agent(), script.Args(**SHORT, eval_episodes=4), tmp_path)
     assert_zeroed_where_episodes_start(passes, least=3)
+
+
+def test_next_values_are_the_next_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert_next_values_are_the_next_rows(script, monkeypatch, tmp_path, **SHORT)
 
 
 def test_last_observation_of_a_truncated_episode_is_valued_with_its_memory(

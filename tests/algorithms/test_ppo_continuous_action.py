@@ -167,6 +167,10 @@ def test_statistics_cover_all_steps_and_rewards_are_scaled(
     assert_rewards_are_scaled([seen["rewards"] for seen in batches], raw, done, gamma=0.9)
 
 
+def test_rewards_may_all_be_zero(tmp_path: Path):
+    train(script, tmp_path, **WALK | {"env_id": "continuous:Unpaid-v0", "total_timesteps": 48})
+
+
 def test_observations_are_normalized_and_clipped(batches: list, tmp_path: Path):
     """By the statistics of the rollouts before; in the first update by those of the first."""
     agent = train(script, tmp_path, **WALK).agent()

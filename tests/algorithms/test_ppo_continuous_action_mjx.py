@@ -193,6 +193,12 @@ def test_statistics_cover_all_rows(iterations: list[dict[str, Any]]):
     np.testing.assert_allclose(saved_stats(folder, "return_stats"), wanted, rtol=1e-3)
 
 
+@pytest.mark.slow("JAX compiles")
+def test_rewards_may_all_be_zero(tmp_path: Path):
+    flags = {"env_id": "robots:Unpaid", "total_timesteps": STEPS * ENVS}
+    train(script, tmp_path, **DRILL | flags)
+
+
 def test_rewards_are_scaled_and_clipped(iterations: list[dict[str, Any]]):
     raw, scaled = joined(iterations, "rows", "rewards"), [seen["gae"][0] for seen in iterations]
     assert_rewards_are_scaled(scaled, raw, is_done(iterations), gamma=0.9, rtol=1e-3)

@@ -20,6 +20,7 @@ from helpers import command_line, newcomer
 from helpers.checks import (
     assert_bf16_rounds,
     assert_first_ratio_is_1,
+    assert_next_values_are_the_next_rows,
     assert_orthogonal,
     input_of,
     new_agent,
@@ -151,6 +152,10 @@ def test_ends_cut_episodes(rollouts: list, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_first_ratio_is_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert_first_ratio_is_1(script, monkeypatch, tmp_path, **SHORT, learning_rate=0.003)
+
+
+def test_next_values_are_the_next_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert_next_values_are_the_next_rows(script, monkeypatch, tmp_path, **SHORT)
 
 
 # ------ Procgen as a vector ------

@@ -35,8 +35,9 @@ def test_runs_every_environment_with_every_seed_once(fake, monkeypatch):
     done = r"^done     A-v0 seed 5, \d:\d\d:\d\d, evaluation: return 7\.0 ± 0\.5$"
     assert re.search(done, first.stdout, re.MULTILINE)
     folders = fake.run_folders()
+    share = "PJRT_NPROC=3 XLA_PYTHON_CLIENT_PREALLOCATE=false OMP_NUM_THREADS=3"
     assert sorted(starts(folder)[0] for folder in folders) == sorted(
-        f"--env-id {env_id} --seed {seed} --runs-dir {fake.runs_dir} --resume auto OMP=3"
+        f"--env-id {env_id} --seed {seed} --runs-dir {fake.runs_dir} --resume auto {share}"
         for env_id in ("A-v0", "ns/B-v0")
         for seed in (5, 6)
     )
@@ -87,7 +88,9 @@ def test_stopped_runs_save_and_are_resumed(fake, signum, exit_code, monkeypatch)
     assert again.returncode == 0 and "3 done" in again.stdout, again.stderr
     assert len(fake.run_folders()) == 3
     for folder in cut_off:
-        assert len(starts(folder)) == 2 and starts(folder)[1].endswith("OMP=3"), "the user's choice"
+        assert len(starts(folder)) == 2 and starts(folder)[1].endswith("OMP_NUM_THREADS=3"), (
+            "the user's choice"
+        )
 
 
 @pytest.mark.parametrize("heard", [True, False])

@@ -64,7 +64,7 @@ def test_jobs_run_save_when_their_time_is_over_and_go_on(fake, cluster, tmp_path
     wait_until(lambda: all(len(starts(folder)) == 2 for folder in slow), seconds=60)
     assert [stops(folder) for folder in slow] == ["1", "1"]
     wait_until(lambda: len(list(fake.runs_dir.glob("*/agent.pt"))) == 4, seconds=60)
-    assert all(starts(folder)[0].endswith("OMP=1") for folder in fake.run_folders())
+    assert all(starts(folder)[0].endswith("OMP_NUM_THREADS=1") for folder in fake.run_folders())
     assert len(fake.run_folders()) == 4
     logs = [log.read_text() for log in fake.runs_dir.glob("logs/*.log")]  # as of local runs
     assert len(logs) == 4 and all("steps, 1 steps/s" in log for log in logs)

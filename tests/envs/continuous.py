@@ -43,6 +43,14 @@ class Walk(gym.Env):
         return self.observe(), reward, over and self.episode % 2 == 0, over and self.episode % 2, {}
 
 
+class Unpaid(Walk):
+    """The same; nothing is paid."""
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        observation, _, *rest = super().step(action)
+        return observation, 0.0, *rest
+
+
 class InfWalk(Walk):
     """The same; the first feature is infinite in the tenth episode of each copy."""
 
@@ -93,6 +101,7 @@ class Target(gym.Env):
 
 gym.register("Walk-v0", Walk, disable_env_checker=True)
 gym.register("WholeNumbers-v0", WholeNumbers, disable_env_checker=True)
+gym.register("Unpaid-v0", Unpaid, disable_env_checker=True)
 gym.register("InfWalk-v0", InfWalk, disable_env_checker=True)
 gym.register("DictWalk-v0", DictWalk, disable_env_checker=True)
 gym.register("Target-v0", Target, disable_env_checker=True)

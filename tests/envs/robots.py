@@ -67,6 +67,13 @@ class Drill(MjxEnv):
         return self.state(state.data.birth, state.info["_steps"] + 1, action)
 
 
+class Unpaid(Drill):
+    """The same; nothing is paid."""
+
+    def state(self, *arguments: Any) -> State:
+        return super().state(*arguments).replace(reward=jnp.zeros(()))
+
+
 class DictDrill(Drill):
     """The same, with more for the critic to see."""
 
@@ -134,6 +141,6 @@ def long_config() -> config_dict.ConfigDict:
     return config_dict.create(ctrl_dt=0.02, sim_dt=0.02, episode_length=16)
 
 
-for task in (Drill, DictDrill, Explosion, UnnoticedExplosion, Target):
+for task in (Drill, Unpaid, DictDrill, Explosion, UnnoticedExplosion, Target):
     dm_control_suite.register_environment(task.__name__, task, config)
 dm_control_suite.register_environment("Metronome", Metronome, long_config)

@@ -7,9 +7,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
-from helpers.in_process import Run, record_ratios, train
+from helpers.in_process import Run, record_calls, record_ratios, train
 from torch import Tensor, nn
 
 
@@ -57,6 +58,19 @@ def assert_first_ratio_is_1(
         torch.testing.assert_close(first, torch.ones_like(first), rtol=0, atol=1e-5)
         assert (last - 1).abs().max() > 1e-4
     return run
+
+
+def assert_next_values_are_the_next_rows(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, **flags: Any
+) -> None:
+    """Across rollouts as well, as the weights stay; not where an episode is truncated."""
+    calls = record_calls(script, "compute_gae", monkeypatch)
+    train(script, folder, **flags, learning_rate=0)
+    columns = zip(*(call[1:5] for call in calls), strict=True)
+    values, next_values, _, truncated = (np.concatenate(parts) for parts in columns)
+    same = np.isclose(next_values[:-1], values[1:], rtol=1e-4, atol=1e-5)
+    assert len(calls) > 1 and same[~truncated[:-1]].all()
+    assert np.ptp(values) > 1e-3
 
 
 def assert_same_weights(run: Run, other: Run) -> None:

@@ -91,9 +91,10 @@ def main() -> None:
 
     print(f"run folder: {folder}")
     (folder / "checkpoint.pt").touch()
-    threads = os.environ.get("OMP_NUM_THREADS", "unset")
+    names = ("PJRT_NPROC", "XLA_PYTHON_CLIENT_PREALLOCATE", "OMP_NUM_THREADS")
+    values = [f"{name}={os.environ.get(name, 'unset')}" for name in names]
     with open(folder / "starts.txt", "a") as file:
-        print(*sys.argv[1:], f"OMP={threads}", file=file)
+        print(*sys.argv[1:], *values, file=file)
     print("42 of 100 steps, 1 steps/s, return 7.0, length 7", flush=True)
     if acts("Fail") and not HERE.with_name("let-go").exists():
         print("\n".join(f"line {n}" for n in range(50)))

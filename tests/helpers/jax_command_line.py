@@ -62,7 +62,7 @@ def assert_stopped_and_resumed(
     multiple: steps of one compiled call; the resumed run makes two calls more.
     more: flags of the resumed run, which is to end with an evaluation.
     """
-    flags = (*flags, "--runs-dir", "runs", "--checkpoint-every", 1)
+    flags = (*flags, "--runs-dir", "runs", "--checkpoint-every", 1, "--resume", "auto")
     process = command_line.start_command(*flags, cwd=cwd, script=script)
     folder = command_line.wait_for_checkpoint(cwd / "runs", process, 100)
     process.send_signal(signal.SIGINT)
@@ -78,6 +78,8 @@ def assert_stopped_and_resumed(
     assert re.search(rf"^{last:,} of {last:,} steps, [\d,]+ steps/s", done.stdout, re.MULTILINE)
     assert re.search(r"^evaluation: episodic_return [\d.]+ ± ", done.stdout, re.MULTILINE)
     assert state_of(folder, "agent.pt")["global_step"] == last
+    again = command_line.run_command(*flags, cwd=cwd, script=script)
+    assert again.returncode == 0 and f"{folder.name} is finished" in again.stdout
     return folder
 
 

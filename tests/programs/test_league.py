@@ -40,6 +40,7 @@ class Always(nn.Module):
         return obs
 
     def get_action(self, x: Tensor, greedy: bool = False) -> Tensor:
+        assert greedy
         return torch.full((len(x),), self.action)
 
 
@@ -48,7 +49,9 @@ def play(folder: Path, first: int, second: int, players: int = 2, **flags: Any) 
     Toy.made = -1
     args = script.Args(env_id="toy_v0", num_envs=2 * players)
     envs = script.make_envs(args, folder)
-    return league.play(envs, (Always(first), Always(second)), league.Args([folder], **flags))
+    return league.play(
+        envs, (Always(first), Always(second)), league.Args([folder], greedy=True, **flags)
+    )
 
 
 # ------ games ------

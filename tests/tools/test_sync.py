@@ -30,7 +30,7 @@ def test_line_limits(name: str):
 # What the tests of ppo.py's command line say of these holds for the scripts in JAX, too.
 SHARED_WITH_JAX = {"refuse", "run_to_resume", "resumed_args", "check_spaces", "start_wandb"}
 SHARED_WITH_JAX |= {"Run.on_signal", "Run.show_progress", "Run.finish"}
-SHARED_WITH_JAX |= {"Run.upload_films", "signals_wait"}
+SHARED_WITH_JAX |= {"Run.upload_films", "hold_signals", "signals_wait"}
 
 
 def test_what_jax_does_not_change_of_the_plumbing_is_torchs():
