@@ -2,12 +2,15 @@
 
 import contextlib
 import io
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -236,24 +239,42 @@ def test_signal_to_one_stops_all_and_saves(tmp_path: Path):
             assert torch.equal(weight, result["saved"]["agent"][name]), "not what was learned last"
 
 
-def evaluate_slowly(module: ModuleType, folder: Path) -> tuple[bool, str]:
-    """Trains; was the evaluation over when the process could leave, and what did it print?
+def evaluate_slowly(module: ModuleType, folder: Path) -> dict[str, Any]:
+    """Trains; what the process printed, waited for, and whether it is to film.
 
     The evaluation takes two seconds.
     """
     module.evaluate = lambda *_: time.sleep(2) or {"episodic_return": np.zeros(1)}
+    make_envs, new_group = module.make_envs, module.dist.new_group
+    seen: dict[str, Any] = {"limits": []}  # how long the processes may wait for each other
+
+    def spy_envs(args: Any, videos: Path) -> Any:
+        seen["films"] = args.capture_video
+        return make_envs(replace(args, capture_video=False), videos)
+
+    def spy_group(**options: Any) -> Any:
+        seen["limits"].append(options["timeout"])
+        return new_group(**options)
+
+    module.make_envs, module.dist.new_group = spy_envs, spy_group
+    # They have met already.
+    module.dist.init_process_group = lambda _, timeout: seen["limits"].append(timeout)
     flags = SHORT | {"total_timesteps": 96, "num_envs": 2, "eval_episodes": 1}
+    flags |= {"capture_video": True, "timeout": 77}
     flags["seed"] = 2**31 - 1  # the largest that is allowed; that of the second process is larger
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
         assert module.train(module.Args(**flags), folder, {}) == 0
-    return (folder / "agent.pt").exists(), stdout.getvalue()
+    return seen | {"waited": (folder / "agent.pt").exists(), "printed": stdout.getvalue()}
 
 
 def test_all_wait_for_the_evaluation_of_the_first(tmp_path: Path):
     """As long as it takes: torchrun on another machine waits for five minutes only."""
-    (first_waited, printed), second = together(NAME, evaluate_slowly, tmp_path)
-    assert first_waited and "\n4 environments, " in printed  # those of both
-    assert second == (True, "")
+    first, second = together(NAME, evaluate_slowly, tmp_path)
+    assert "\n4 environments, " in first.pop("printed")  # those of both
+    limits = [timedelta(seconds=77), timedelta(days=1)]
+    assert first == {"waited": True, "films": True, "limits": limits}
+    assert second == {"waited": True, "films": False, "limits": limits, "printed": ""}
+    assert json.loads((tmp_path / "args.json").read_text())["processes"] == 2
 
 
 # ------ torchrun ------

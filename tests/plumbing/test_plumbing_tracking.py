@@ -80,6 +80,19 @@ def test_weights_and_biases_gets_everything(tmp_path: Path) -> None:
     assert (again.run_id, again.entity, again.project) == (folder.name, "a-team", "a-project")
 
 
+def test_weights_and_biases_appends_to_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without `resume` it would begin the curves again. A run folder may be called `.`."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(wandb, "init", lambda **options: asked.update(options))
+    monkeypatch.setattr(wandb, "save", lambda *_, **__: None)
+    monkeypatch.chdir(tmp_path)
+    script = load_script("ppo.py")
+    script.start_wandb(script.Args(), Path())
+    assert (asked["id"], asked["resume"], asked["dir"]) == (tmp_path.name, "allow", tmp_path.parent)
+
+
 @pytest.mark.slow("Weights & Biases")
 def test_weights_and_biases_gets_the_metrics_of_a_script_in_jax(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
