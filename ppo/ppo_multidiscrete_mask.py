@@ -877,7 +877,7 @@ def run_to_resume(args: Args) -> str | None:
             print(f"{folder} is finished")
             sys.exit(0)
         if (folder / "checkpoint.pt").exists():
-            if (folder / "diverged").exists():  # going on, with other random numbers, is no repeat
+            if (folder / "diverged").exists():  # resumed, it would draw other random numbers
                 refuse(f"{folder} has diverged; to go on: --resume {folder}", exit_code=1)
             return str(folder)
     print(f"{args.runs_dir} has no checkpoint of this command and script: a new run begins")
