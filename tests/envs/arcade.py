@@ -1,4 +1,4 @@
-"""Environments with the interface of ALE's games, but small: --env-id arcade:<id>."""
+"""Small environments with the interface of ALE's games, for `train`: env_id="arcade:<id>"."""
 
 from typing import Any
 
