@@ -331,9 +331,13 @@ def draw(results: Results, path: Path, minutes: bool) -> None:
             if column == 0:
                 axes.set_ylabel(f"{results.what}, rolling mean\nof the last {WINDOW} episodes")
         fontsize = 11.5 if len(env_id) < 26 else 9  # a title is not wrapped, it runs into others
-        panels[0].set_title(f"{env_id}\n{seeds(len(group))}", fontweight="bold", fontsize=fontsize)
+        title = env_id if results.beside else f"{env_id}\n{seeds(len(group))}"
+        panels[0].set_title(title, fontweight="bold", fontsize=fontsize)
     many = any(len(group) > 1 for group in results.by_env.values())
-    handles = legend_of_groups([results.label, *results.beside], many)
+    ours = results.label
+    if results.beside and len(results.runs) == 1:
+        ours += f", seed {results.runs[0].seed}"
+    handles = legend_of_groups([ours, *results.beside], many)
     drawn = {score.source for env_id in results.by_env for score in drawn_scores(results, env_id)}
     for (color, dashes), source in zip(DASHES, results.sources, strict=False):
         if source in drawn:

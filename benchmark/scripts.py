@@ -82,7 +82,7 @@ SCRIPTS: dict[str, Script] = {
     # The state has to be carried through rollout, update and evaluation; 16 lines run the LSTM.
     "ppo_atari_lstm.py": Script(
         "ppo_atari.py",
-        (19, 61),
+        (19, 62),
         about="a recurrent policy that sees one frame",
         column="Atari",
         extras=("atari",),

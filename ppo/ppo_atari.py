@@ -116,7 +116,7 @@ class FireReset(gym.Wrapper):
 
 
 class EpisodicLife(gym.Wrapper):
-    """Ends an episode with each life; its reset goes on with the game, unless that is over."""
+    """Ends an episode with each life; its reset continues the game, unless that is over."""
 
     lives = 0
     game_over = True
@@ -163,7 +163,7 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         return gym.wrappers.FrameStackObservation(env, 4)  # [atari-7] FrameStack
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    in_workers = args.async_envs and len(env_fns) > 1  # one alone needs no other process
+    in_workers = args.async_envs and len(env_fns) > 1  # a single one needs no worker
     vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
@@ -355,7 +355,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
-    features = torch.zeros((*shape, 512), device=device)  # the network's output for obs
+    features = torch.zeros((*shape, agent.critic.in_features), device=device)  # the CNN's outputs
     actions = torch.zeros(shape, dtype=torch.long, device=device)
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode ended
@@ -516,7 +516,7 @@ class Run:
             start_wandb(args, folder)
         for name in ("agent.pt", "diverged"):  # they mark a run that is over
             (folder / name).unlink(missing_ok=True)
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -647,7 +647,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         torch.save(state, aside)
         self.writer.flush()
@@ -750,7 +750,7 @@ def compiled(function: Any, device: torch.device) -> Any:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """
@@ -899,7 +899,7 @@ def main() -> int:
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
+        # After an error the workers live on: they block SIGTERM, and Python waits for them.
         for worker in multiprocessing.active_children():
             worker.kill()
 

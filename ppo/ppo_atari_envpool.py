@@ -345,7 +345,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
-    features = torch.zeros((*shape, 512), device=device)  # the network's output for obs
+    features = torch.zeros((*shape, agent.critic.in_features), device=device)  # the CNN's outputs
     actions = torch.zeros(shape, dtype=torch.long, device=device)
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode ended
@@ -502,7 +502,7 @@ class Run:
             start_wandb(args, folder)
         for name in ("agent.pt", "diverged"):  # they mark a run that is over
             (folder / name).unlink(missing_ok=True)
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -633,7 +633,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         torch.save(state, aside)
         self.writer.flush()
@@ -736,7 +736,7 @@ def compiled(function: Any, device: torch.device) -> Any:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """
@@ -885,7 +885,7 @@ def main() -> int:
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
+        # After an error the workers live on: they block SIGTERM, and Python waits for them.
         for worker in multiprocessing.active_children():
             worker.kill()
 

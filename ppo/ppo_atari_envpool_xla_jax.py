@@ -552,7 +552,7 @@ class Run:
             (folder / name).unlink(missing_ok=True)
         # Not imported by name: wandb.init replaces this class in its module with its own.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -691,7 +691,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         aside.write_bytes(serialization.msgpack_serialize(state))
         self.writer.flush()
@@ -800,7 +800,7 @@ def setup_jax(args: Args) -> jax.Device:
     kind, _, number = args.device.partition(":")
     if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    # JAX takes memory of all GPUs that it sees, and some libraries always use the first.
+    # JAX takes memory on all GPUs that it sees, and some libraries always use the first.
     jax.config.update("jax_cuda_visible_devices", number or "0")
     device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
@@ -808,7 +808,7 @@ def setup_jax(args: Args) -> jax.Device:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """

@@ -116,7 +116,7 @@ class FireReset(gym.Wrapper):
 
 
 class EpisodicLife(gym.Wrapper):
-    """Ends an episode with each life; its reset goes on with the game, unless that is over."""
+    """Ends an episode with each life; its reset continues the game, unless that is over."""
 
     lives = 0
     game_over = True
@@ -163,7 +163,7 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         return gym.wrappers.FrameStackObservation(env, 1)  # what came before is in the LSTM
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    in_workers = args.async_envs and len(env_fns) > 1  # one alone needs no other process
+    in_workers = args.async_envs and len(env_fns) > 1  # a single one needs no worker
     vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
@@ -339,7 +339,7 @@ def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> di
     envs = make_envs(replace(args, num_envs=1), videos)
     device = next(agent.parameters()).device
     next_obs, _ = envs.reset(seed=args.seed + 1_000_000)
-    lstm_state = torch.zeros(2, 1, 128, device=device)
+    lstm_state = torch.zeros(2, 1, agent.lstm.hidden_size, device=device)
     done = torch.zeros(1, dtype=torch.bool, device=device)
     returns: list[float] = []
     while len(returns) < args.eval_episodes:
@@ -382,7 +382,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
     dones = torch.zeros(shape, dtype=torch.bool, device=device)  # is obs an episode's first one?
-    features = torch.zeros((*shape, 128), device=device)  # what the LSTM makes of obs
+    features = torch.zeros((*shape, agent.critic.in_features), device=device)  # the LSTM's outputs
     actions = torch.zeros(shape, dtype=torch.long, device=device)
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode ended
@@ -393,7 +393,8 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     # ------ training ------
     next_obs, _ = envs.reset(seed=args.seed + global_step)
     next_done = torch.zeros(args.num_envs, dtype=torch.bool, device=device)
-    next_lstm_state = torch.zeros(2, args.num_envs, 128, device=device)  # [lstm-2] zero states
+    lstm_shape = (2, args.num_envs, agent.lstm.hidden_size)
+    next_lstm_state = torch.zeros(lstm_shape, device=device)  # [lstm-2] zero states
     for iteration in range(global_step // args.batch_size + 1, args.num_iterations + 1):
         if args.anneal_lr:  # [core-4] learning rate annealing
             remaining = 1 - (iteration - 1) / args.num_iterations
@@ -558,7 +559,7 @@ class Run:
             start_wandb(args, folder)
         for name in ("agent.pt", "diverged"):  # they mark a run that is over
             (folder / name).unlink(missing_ok=True)
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -689,7 +690,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         torch.save(state, aside)
         self.writer.flush()
@@ -792,7 +793,7 @@ def compiled(function: Any, device: torch.device) -> Any:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """
@@ -941,7 +942,7 @@ def main() -> int:
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
+        # After an error the workers live on: they block SIGTERM, and Python waits for them.
         for worker in multiprocessing.active_children():
             worker.kill()
 

@@ -105,7 +105,7 @@ def make_envs(args: Args, videos: Path) -> gym.vector.VectorEnv:
         return gym.wrappers.TransformObservation(env, np.copy, None)
 
     env_fns = [partial(make_env, args.capture_video and i == 0) for i in range(args.num_envs)]
-    in_workers = args.async_envs and len(env_fns) > 1  # one alone needs no other process
+    in_workers = args.async_envs and len(env_fns) > 1  # a single one needs no worker
     vector_env = gym.vector.AsyncVectorEnv if in_workers else gym.vector.SyncVectorEnv
     # "SameStep": the step that ends an episode returns the first observation of the next one; the
     # last one is in infos["final_obs"]. copy=False: each step overwrites the array it returned.
@@ -378,7 +378,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
                 optimizer.step()
             if args.target_kl is not None and stats[-1]["losses/approx_kl"] > args.target_kl:
                 break  # [aux-3] early stopping on KL
-        if iteration > 1:  # only after the update, which is about the policy that acted
+        if iteration > 1:  # only after the update, which concerns the policy that acted
             merge_stats(agent.obs_stats, x)  # [deviation] statistics once per rollout
 
         if not agent.obs_stats.isfinite().all():  # clamped, inf does not show in the losses
@@ -492,7 +492,7 @@ class Run:
             start_wandb(args, folder)
         for name in ("agent.pt", "diverged"):  # they mark a run that is over
             (folder / name).unlink(missing_ok=True)
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -623,7 +623,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         torch.save(state, aside)
         self.writer.flush()
@@ -726,7 +726,7 @@ def compiled(function: Any, device: torch.device) -> Any:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """
@@ -875,7 +875,7 @@ def main() -> int:
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
+        # After an error the workers live on: they block SIGTERM, and Python waits for them.
         for worker in multiprocessing.active_children():
             worker.kill()
 

@@ -119,7 +119,7 @@ class Playground:
         self.videos = videos
         name = task_name(args)
         config = registry.get_default_config(name)
-        # MuJoCo's physics in JAX runs on every device; Playground's other one, Warp, needs CUDA.
+        # MuJoCo's physics in JAX runs on every device; Playground's default, Warp, does not.
         overrides = {"impl": "jax"} if "impl" in config else {}
         self.task = registry.load(name, config_overrides=overrides)
         self.time_limit = config.episode_length  # steps
@@ -505,7 +505,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
         train_state, stats = update_ppo(
             train_state, batch, update_key, learning_rate, optimizer, args
         )
-        if iteration > 1:  # only after the update, which is about the policy that acted
+        if iteration > 1:  # only after the update, which concerns the policy that acted
             agent = train_state["agent"]
             obs_stats = merge_stats(agent.obs_stats[...], obs)
             agent.obs_stats[...] = obs_stats  # [deviation] statistics once per rollout
@@ -609,7 +609,7 @@ class Run:
             (folder / name).unlink(missing_ok=True)
         # Not imported by name: wandb.init replaces this class in its module with its own.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -748,7 +748,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         aside.write_bytes(serialization.msgpack_serialize(state))
         self.writer.flush()
@@ -857,7 +857,7 @@ def setup_jax(args: Args) -> jax.Device:
     kind, _, number = args.device.partition(":")
     if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    # JAX takes memory of all GPUs that it sees, and some libraries always use the first.
+    # JAX takes memory on all GPUs that it sees, and some libraries always use the first.
     jax.config.update("jax_cuda_visible_devices", number or "0")
     device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
@@ -865,7 +865,7 @@ def setup_jax(args: Args) -> jax.Device:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """

@@ -90,7 +90,7 @@ class Args:
 
     @property
     def iterations_per_call(self) -> int:
-        """Iterations of each compiled call: equally many, so that few exceed the last one."""
+        """Iterations per compiled call, spread evenly, so that few run past the last one."""
         longest = min(max(self.log_every // self.batch_size, 1), self.num_iterations)
         calls = math.ceil(self.num_iterations / longest)
         return math.ceil(self.num_iterations / calls)
@@ -465,7 +465,7 @@ def train_steps(
 
 
 def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any]:
-    """What the trainings start from: arrays of (num_seeds, ...)."""
+    """What training starts from: arrays of (num_seeds, ...)."""
 
     def one_seed(seed: Array) -> dict[str, Any]:
         # Keys of the old kind, which are plain arrays: checkpoints save them.
@@ -489,7 +489,7 @@ def make_runner_state(envs: Gymnax, optimizer: Any, args: Args) -> dict[str, Any
 def evaluate(agent: Agent, args: Args, videos: Path, greedy: bool = False) -> dict[str, np.ndarray]:
     """Plays `eval_episodes` whole episodes with the agent of each seed, all side by side.
 
-    Returns results by name, (num_seeds * eval_episodes,) each; NaN where a training has diverged.
+    Returns results by name, (num_seeds * eval_episodes,) each; NaN where training has diverged.
     """
     envs = make_envs(args, videos)
 
@@ -680,7 +680,7 @@ class Run:
             (folder / name).unlink(missing_ok=True)
         # Not imported by name: wandb.init replaces this class in its module with its own.
         self.writer: Any = event_file_writer.EventFileWriter(str(folder))
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.add_event(self.step + 1, session_log=SessionLog(status=SessionLog.START))
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -819,7 +819,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         aside.write_bytes(serialization.msgpack_serialize(state))
         self.writer.flush()
@@ -928,7 +928,7 @@ def setup_jax(args: Args) -> jax.Device:
     kind, _, number = args.device.partition(":")
     if kind == "cpu" or (kind == "auto" and not args.cuda):
         jax.config.update("jax_platforms", "cpu")
-    # JAX takes memory of all GPUs that it sees, and some libraries always use the first.
+    # JAX takes memory on all GPUs that it sees, and some libraries always use the first.
     jax.config.update("jax_cuda_visible_devices", number or "0")
     device = jax.devices(None if kind == "auto" else kind)[0]
     jax.config.update("jax_default_device", device)
@@ -936,7 +936,7 @@ def setup_jax(args: Args) -> jax.Device:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """

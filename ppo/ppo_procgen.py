@@ -209,7 +209,7 @@ class Agent(nn.Module):
     def __init__(self, envs: Procgen, bf16: bool = False):
         super().__init__()
         self.bf16 = bf16
-        # Torch's initial weights, as in CleanRL; orthogonal ones learned starpilot more slowly.
+        # Torch's initial weights, as in CleanRL; orthogonal ones learned more slowly (one run).
         layers: list[nn.Module] = []  # those of figure 3 of arxiv.org/abs/1802.01561
         for inputs, outputs in ((3, 16), (16, 32), (32, 32)):
             conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
@@ -388,7 +388,7 @@ def train(args: Args, run_dir: Path, checkpoint: dict[str, Any]) -> int:
     shape = (args.num_steps, args.num_envs)
     obs_shape = envs.single_observation_space.shape
     obs = torch.zeros((*shape, *obs_shape), dtype=torch.uint8, device=device)
-    features = torch.zeros((*shape, 256), device=device)  # the network's output for obs
+    features = torch.zeros((*shape, agent.critic.in_features), device=device)  # the CNN's outputs
     actions = torch.zeros(shape, dtype=torch.long, device=device)
     rewards = np.zeros(shape, np.float32)
     terminated = np.zeros(shape, bool)  # the episode ended
@@ -555,7 +555,7 @@ class Run:
             start_wandb(args, folder)
         for name in ("agent.pt", "diverged"):  # they mark a run that is over
             (folder / name).unlink(missing_ok=True)
-        # What was logged after the checkpoint is purged: it will be logged again.
+        # Purges what was logged after the checkpoint: it will be logged again.
         self.writer: Any = SummaryWriter(str(folder), purge_step=self.step + 1)
         rows = [f"| {name} | {value} |" for name, value in asdict(args).items()]
         table = "\n".join(["| flag | value |", "|---|---|", *rows])
@@ -686,7 +686,7 @@ class Run:
             "global_step": self.step,
             "recent": self.recent,
         }
-        # Written aside and renamed: a kill at any instant leaves a whole checkpoint.
+        # Write, then rename: a kill at any instant leaves a complete checkpoint.
         aside = self.folder / "checkpoint.tmp"
         torch.save(state, aside)
         self.writer.flush()
@@ -789,7 +789,7 @@ def compiled(function: Any, device: torch.device) -> Any:
 
 
 def hold_signals(held: Iterable[int]) -> Iterable[int]:
-    """Holds back these signals alone, and returns those that were held back before.
+    """Blocks only these signals, and returns those that were blocked before.
 
     Programs that are started meanwhile inherit this.
     """
@@ -938,7 +938,7 @@ def main() -> int:
     try:
         return train(args, Path(args.resume) if args.resume else new_folder, checkpoint)
     finally:
-        # After an error the workers live on: they block SIGTERM, and Python waits for their end.
+        # After an error the workers live on: they block SIGTERM, and Python waits for them.
         for worker in multiprocessing.active_children():
             worker.kill()
 

@@ -5,6 +5,7 @@ lines. read-ppo.md gets the code that it explains (annotated.py), all pages thei
 (insertions.py).
 """
 
+import re
 from typing import Any
 
 import annotated
@@ -15,6 +16,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from sync import Collection
+
+SOURCE_LINK = re.compile(r"\]\(\.\./ppo/(\w+)\.py\)")  # it works where the pages are read as files
 
 
 def made_pages(collection: Collection) -> dict[str, str]:
@@ -43,6 +46,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     try:
         if page.file.src_uri == annotated.PAGE:
             markdown = annotated.read_ppo(collection, markdown)
-        return insertions.insert(collection, markdown)
+        return SOURCE_LINK.sub(r"](source/\1.md)", insertions.insert(collection, markdown))
     except ValueError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error

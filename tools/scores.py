@@ -26,6 +26,7 @@ HEADLINES = [  # script, environment
     ("ppo_continuous_action.py", "HalfCheetah-v4"),
     ("ppo_continuous_action.py", "Walker2d-v4"),
     ("ppo_continuous_action.py", "Hopper-v4"),
+    ("ppo_continuous_action.py", "Humanoid-v4"),
     ("ppo_atari.py", "BreakoutNoFrameskip-v4"),
     ("ppo_atari.py", "PongNoFrameskip-v4"),
     ("ppo_atari_lstm.py", "PongNoFrameskip-v4"),
@@ -256,7 +257,7 @@ def speed(root: Path, script: str, file: str | None) -> str:
         return ""
     ratios = pd.read_csv(root / "docs/results" / file, index_col="program").ratio
     best = ratios[ratios.index.str.startswith(f"{script} --")].max()
-    return f"{rounded(ratios[script], 1)} to {rounded(best, 1)} ×"
+    return f"{rounded(ratios[script], 1)} / {rounded(best, 1)} ×"
 
 
 def scripts_table(collection: Collection, page: str) -> str:

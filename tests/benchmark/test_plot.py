@@ -67,6 +67,22 @@ def test_other_runs_are_shown_beside_after_as_many_steps(tmp_path):
     assert "| X-v0 | 5.00 (1 seed) | 4.50 (1 seed) |" in table  # its first ten episodes
 
 
+def test_the_picture_says_which_single_seed_is_drawn_beside_others(tmp_path, monkeypatch):
+    make_group(tmp_path / "ours", {"X-v0": [5.0]})
+    make_group(tmp_path / "more", {"X-v0": [5.0]})
+    figures = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: figures.append(figure))
+    for beside in ((f"seed 3={tmp_path / 'more'}",), ()):
+        results = plot.read_results(plot.Args(tmp_path / "ours", beside=beside))
+        plot.draw(results, tmp_path / "unused.png", minutes=False)
+    beside, alone = figures
+    assert beside.axes[0].get_title() == "X-v0"
+    names = [text.get_text() for text in beside.legends[0].get_texts()]
+    assert names == ["ppo.py, seed 1", "seed 3"]
+    assert alone.axes[0].get_title() == "X-v0\n1 seed"
+    assert [text.get_text() for text in alone.legends[0].get_texts()] == ["ppo.py"]
+
+
 def test_patterns_choose_among_the_runs_of_a_folder(tmp_path):
     for name, score in (("ppo", 5.0), ("mine", 7.0)):
         make_group(tmp_path / "runs", {"X-v0": [score]}, name=name)

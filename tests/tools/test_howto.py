@@ -16,7 +16,7 @@ from helpers.command_line import (
     run_command,
     train_command,
 )
-from helpers.in_process import load_script
+from helpers.in_process import load_file, load_script, train
 from helpers.metadata import header
 from sync import ROOT
 
@@ -73,6 +73,21 @@ def test_the_edited_network_trains_and_plays(tmp_path: Path):
     words = (run.folder, "--episodes", 1, "--script", script)
     played = run_command(*words, cwd=tmp_path, script=EVALUATE)
     assert played.returncode == 0, played.stderr
+
+
+@pytest.mark.parametrize("name", ["ppo_atari.py", "ppo_atari_lstm.py"])
+def test_other_widths_of_the_network_need_no_edit_but_those_in_the_agent(name: str, tmp_path: Path):
+    pytest.importorskip("ale_py", reason="needs the extra `atari`")
+    agent = re.search(r"^class Agent.*?(?=^\S)", (ROOT / "ppo" / name).read_text(), re.M | re.S)
+    assert agent
+    narrow = agent[0].replace("512", "48").replace("128", "24")
+    copy = tmp_path / name
+    copy.write_text(agent.string.replace(agent[0], narrow))
+    sizes = {"num_envs": 2, "num_steps": 8, "total_timesteps": 16, "eval_episodes": 1}
+    run = train(
+        load_file(copy, f"narrow_{name}"), tmp_path / "run", env_id="arcade:Short-v0", **sizes
+    )
+    assert run.state["agent"]["critic.weight"].shape[1] in (48, 24)
 
 
 def test_the_program_that_acts_plays_the_evaluations_episode(tmp_path: Path):
