@@ -28,11 +28,11 @@ import pandas as pd
 import run
 import stats
 import tyro
-from common import Signals, fail, last_output, read_args, warn
+from common import Signals, fail, read_args, warn
 from edits import Ablation, ablations, read_ablations
 from effects import Effect, write_effects
 from plot import GREY, plt
-from runs import Found, Run, RunKey, find_runs, hash_of, metric_of, score_table
+from runs import DIVERGED, Found, Run, RunKey, find_runs, hash_of, metric_of, score_table
 
 BASELINE = "baseline"  # the script as it is, among the variants of it
 BEGINNING = 10  # episodes from which the score of an untrained agent is taken
@@ -124,11 +124,6 @@ class Results:
     missing: Counter[tuple[str, str]]  # how many have no score for another reason
 
 
-def has_diverged(task: run.Task) -> bool:
-    """Whether the task's run was ended by a loss that was not finite."""
-    return "diverged" in "\n".join(last_output(task.log))
-
-
 def read_results(tasks: list[run.Task], found: Found) -> Results:
     """The results of these tasks, from all that was found in their folder."""
     results = Results(defaultdict(list), Counter(), Counter())
@@ -139,7 +134,7 @@ def read_results(tasks: list[run.Task], found: Found) -> Results:
             results.runs[group].append(found.runs[key])
             if found.runs[key].provenance.script_hash != hash_of(task.script):
                 warn(f"{task.name} was run with another version of the script")
-        elif has_diverged(task):
+        elif found.left_out.get(key) == DIVERGED:
             results.diverged[group] += 1
         else:
             results.missing[group] += 1

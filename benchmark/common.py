@@ -50,12 +50,6 @@ def seeds(count: int) -> str:
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 3723 -> 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
 def cpu_count() -> int:
     """How many CPUs this process may use, where the system says so; else how many there are."""
     if hasattr(os, "sched_getaffinity"):

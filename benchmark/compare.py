@@ -33,7 +33,7 @@ from plot import (
     legend_of_groups,
     light_grid,
     plt,
-    read_group,
+    read_named,
     save,
 )
 from runs import (
@@ -42,7 +42,6 @@ from runs import (
     WINDOW,
     Run,
     RunKey,
-    metric_of,
     remarks_on,
     runs_by_env,
     score_table,
@@ -88,10 +87,8 @@ class Comparison:
 
     group: Group
     by_env: dict[str, Estimate]  # difference of the mean scores
-    improvement: dict[str, float]  # probability that a run of the group is better
     middles: tuple[float, float]  # normalized scores over the environments: baseline's, group's
     overall: Estimate  # their difference
-    overall_improvement: float
     lost: list[str]  # runs of either group: "A X-v0 seed 3: not finished"
     identical: bool  # whether all runs are the same, episode by episode
     # By Holm's correction: over the groups, and over the environments of all groups.
@@ -115,16 +112,8 @@ def read_groups(args: Args) -> list[Group]:
     """The runs of each group; fails if there are not two groups with runs."""
     if len(args.groups) < 2:
         fail("give two groups or more, each as NAME=FOLDER")
-    groups: list[Group] = []
-    metric = args.metric  # else what the first script is measured by, for all of them
-    for text in args.groups:
-        name, equals, given = text.partition("=")
-        if not equals:
-            fail(f"{text} is not of the form NAME=FOLDER")
-        if name in [group.name for group in groups]:
-            fail(f"two groups are called {name}")
-        found = read_group(name, Path(given), metric)
-        metric = metric or metric_of(next(iter(found.runs)).script)
+    groups = []
+    for name, found in read_named(args.groups, args.metric).items():
         remarks = [f"{name}: {remark}" for remark in remarks_on(found)]
         groups.append(Group(name, runs_by_env(found), found.lost, remarks))
     return groups
@@ -217,18 +206,13 @@ def compare(baseline: Group, group: Group, way: str, ends: dict[str, Any]) -> Co
         overall = weighted_sum(samples, [-share, share] * len(ends))
         theirs, own = (float(np.mean([x.mean() for x in one.values()])) for one in normal)
     runs = [[run for env in ends for run in one.by_env[env]] for one in (baseline, group)]
-    improvement = {
-        env: probability_of_improvement(baseline.scores[env], group.scores[env]) for env in ends
-    }
     return Comparison(
         group=group,
         by_env={
             env: weighted_sum([baseline.scores[env], group.scores[env]], [-1, 1]) for env in ends
         },
-        improvement=improvement,
         middles=(theirs, own),
         overall=overall,
-        overall_improvement=float(np.mean(list(improvement.values()))),
         lost=lost_runs(baseline, group),
         identical=same_runs(runs[0], runs[1]),
     )
@@ -255,12 +239,6 @@ def matrix_of(scores: dict[str, np.ndarray]) -> np.ndarray:
     """(runs, environments); of each environment as many runs as the one with the fewest has."""
     count = min(len(runs) for runs in scores.values())
     return np.stack([runs[:count] for runs in scores.values()], axis=1)
-
-
-def probability_of_improvement(before: np.ndarray, after: np.ndarray) -> float:
-    """That a run of `after` beats one of `before`, scores of (runs,) each; a tie counts half."""
-    gaps = after[:, None] - before
-    return float(((gaps > 0) + 0.5 * (gaps == 0)).mean())
 
 
 def same_runs(before: list[Run], after: list[Run]) -> bool:
@@ -306,8 +284,7 @@ def headline(baseline: Group, comparison: Comparison, way: str) -> str:
     p = comparison.overall.p
     alone = ", no interval: a single run, or runs that are all alike"
     test = alone if math.isnan(p) else f", p = {p:.2g}"
-    chance = comparison.overall_improvement
-    return f"{verdict} {number}{test}; probability of improvement {chance:.2f}."
+    return f"{verdict} {number}{test}."
 
 
 def settings_text(group: Group, name: str) -> str:
@@ -338,14 +315,13 @@ def what_differs(baseline: Group, group: Group) -> str:
     return f"{group.name} beside {baseline.name}: {'; '.join(changes)}."
 
 
-def numbers_of(estimate: Estimate, significant: bool, improvement: float) -> dict[str, Any]:
+def numbers_of(estimate: Estimate, significant: bool) -> dict[str, Any]:
     """The columns of a row that compare a group with the baseline."""
     return {
         "difference": estimate.value,
         "low": estimate.low,
         "high": estimate.high,
         "significant": "yes" if significant else "no",
-        "probability_of_improvement": improvement,
     }
 
 
@@ -360,15 +336,14 @@ def scores_table(
             row = {"env_id": env_id, "group": group.name, "steps": steps[env_id]}
             row |= {"seeds": len(scores), "mean": scores.mean(), "std": pd.Series(scores).std()}
             if one:
-                significant = env_id in one.significant_in
-                row |= numbers_of(one.by_env[env_id], significant, one.improvement[env_id])
+                row |= numbers_of(one.by_env[env_id], env_id in one.significant_in)
             rows.append(row)
     if len(steps) > 1:
         label = f"all {len(steps)}, normalized"
         rows.append({"env_id": label, "group": groups[0].name, "mean": comparisons[0].middles[0]})
         for one in comparisons:
             row = {"env_id": label, "group": one.group.name, "mean": one.middles[1]}
-            rows.append(row | numbers_of(one.overall, one.significant, one.overall_improvement))
+            rows.append(row | numbers_of(one.overall, one.significant))
     return pd.DataFrame(rows).astype({"steps": "Int64", "seeds": "Int64"})
 
 
@@ -382,10 +357,9 @@ def table_line(row: Any, baseline: str) -> str:
         title += f", {short_number(row.steps)} steps"
         score += f" ({seeds(row.seeds)})"
     if row.group == baseline:
-        return f"| {title} | {baseline} | {score} | | | |"
+        return f"| {title} | {baseline} | {score} | | |"
     difference = text_of(Estimate(row.difference, row.low, row.high))
-    chance = f"{row.probability_of_improvement:.2f}"
-    return f"| | {row.group} | {score} | {difference} | {row.significant} | {chance} |"
+    return f"| | {row.group} | {score} | {difference} | {row.significant} |"
 
 
 def report(
@@ -395,9 +369,8 @@ def report(
     baseline = groups[0]
     lines = [
         *(f"{headline(baseline, one, way)}\n" for one in comparisons),
-        f"| environment | group | score | difference to {baseline.name} (95 %) | significant | "
-        "probability of improvement |",
-        "|---|---|---:|---:|---|---:|",
+        f"| environment | group | score | difference to {baseline.name} (95 %) | significant |",
+        "|---|---|---:|---:|---|",
         *(table_line(row, baseline.name) for row in scores.itertuples()),
         "",
         *(what_differs(baseline, group) for group in groups[1:]),

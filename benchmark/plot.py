@@ -73,16 +73,6 @@ class Args:
     minutes: bool = True  # draw the curves over minutes as well; a suite's are over steps alone
 
 
-@dataclass(frozen=True)
-class PublishedScore:
-    """A score that somebody has published of an environment."""
-
-    source: str
-    mean: float
-    std: float  # NaN: of a single seed
-    total_timesteps: float
-
-
 @dataclass
 class Results:
     """All that is drawn and written: finished runs of one script, and what they are compared with.
@@ -92,7 +82,7 @@ class Results:
 
     script: str
     by_env: dict[str, list[Run]]
-    published: dict[str, list[PublishedScore]]
+    published: dict[str, list[Any]]  # rows of published.csv
     curves: dict[str, pd.DataFrame]  # CleanRL's: global_step, mean, low and high of three seeds
     beside: dict[str, dict[str, list[Run]]]  # runs of other programs by name and environment
     remarks: list[str]  # what the reader has to be told
@@ -142,27 +132,28 @@ def read_group(name: str, given: Path, metric: str | None) -> Found:
     return found
 
 
-def read_beside(given: tuple[str, ...], metric: str) -> dict[str, Found]:
-    """The runs of other programs, given as NAME=FOLDER."""
-    beside = {}
+def read_named(given: tuple[str, ...], metric: str | None) -> dict[str, Found]:
+    """The runs of groups given as NAME=FOLDER; fails if one is not.
+
+    metric: what they are measured by; if None, what the first group's script is measured by.
+    """
+    groups: dict[str, Found] = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not equals:
-            fail(f"--beside: {text} is not NAME=FOLDER")
-        if name in beside:
-            fail(f"--beside: two groups are called {name}")
-        beside[name] = read_group(name, Path(path), metric)
-    return beside
+            fail(f"{text} is not of the form NAME=FOLDER")
+        if name in groups:
+            fail(f"two groups are called {name}")
+        groups[name] = read_group(name, Path(path), metric)
+        metric = metric or metric_of(next(iter(groups[name].runs)).script)
+    return groups
 
 
-def read_published(script: str) -> dict[str, list[PublishedScore]]:
-    """Published scores of a script by environment."""
-    published: dict[str, list[PublishedScore]] = defaultdict(list)
+def read_published(script: str) -> dict[str, list[Any]]:
+    """Published scores of a script by environment: rows of published.csv."""
     table = pd.read_csv(PUBLISHED)
-    for row in table[table["script"] == Path(script).stem].itertuples():
-        score = PublishedScore(row.source, row.mean, row.std, row.total_timesteps)
-        published[row.env_id].append(score)
-    return dict(published)
+    own = table[table["script"] == Path(script).stem].groupby("env_id", sort=False)
+    return {env_id: list(rows.itertuples()) for env_id, rows in own}
 
 
 def read_curves(script: str) -> dict[str, pd.DataFrame]:
@@ -177,7 +168,7 @@ def read_results(args: Args) -> Results:
     by_env = runs_by_env(found)
     script = next(iter(found.runs)).script
     published = read_published(script)
-    beside = read_beside(args.beside, metric_of(script))
+    beside = read_named(args.beside, metric_of(script))
     remarks = [f"{name}: {text}" for name, group in beside.items() for text in remarks_on(group)]
     # Environments with published scores first, in their order.
     order = [env_id for env_id in published if env_id in by_env]
@@ -198,9 +189,9 @@ def mean_steps(group: list[Run]) -> float:
     return float(np.mean([run.total_steps for run in group]))
 
 
-def nearest(scores: list[PublishedScore], steps: float) -> list[PublishedScore]:
+def nearest(scores: list[Any], steps: float) -> list[Any]:
     """Of each source the score after a number of steps that is nearest to ours, by its ratio."""
-    found: dict[str, PublishedScore] = {}
+    found: dict[str, Any] = {}
     for score in sorted(scores, key=lambda score: abs(np.log(score.total_timesteps / steps))):
         found.setdefault(score.source, score)
     return list(found.values())
@@ -257,7 +248,7 @@ def finish_panel(axes: plt.Axes, heights: list[float], over: Axis) -> None:
     light_grid(axes)
 
 
-def drawn_scores(results: Results, env_id: str) -> list[PublishedScore]:
+def drawn_scores(results: Results, env_id: str) -> list[Any]:
     """An environment's published scores; those of much longer runs are in the table alone."""
     steps = mean_steps(results.by_env[env_id])
     scores = nearest(results.published.get(env_id, []), steps)
@@ -469,7 +460,7 @@ def curve_points(runs: list[Run], what: str) -> pd.DataFrame:
     return pd.concat(tables).astype({"global_step": int})
 
 
-def published_cell(scores: list[PublishedScore], source: str, steps: float) -> str:
+def published_cell(scores: list[Any], source: str, steps: float) -> str:
     """A source's score of an environment, with its steps if ours were fewer or more."""
     for score in nearest(scores, steps):
         if score.source == source:

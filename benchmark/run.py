@@ -23,12 +23,12 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from common import (
     Signals,
-    clock,
     cpu_count,
     fail,
     file_name,
@@ -277,12 +277,13 @@ class Progress:
         counts = [f"{self.count(outcome)} {outcome}" for outcome in ("done", "failed")]
         if self.count("stopped"):
             counts.append(f"{self.count('stopped')} stopped")
-        elapsed = clock(time.monotonic() - self.started)
+        elapsed = timedelta(seconds=round(time.monotonic() - self.started))
         return f"{len(self.tasks)} runs: {', '.join(counts)}, {elapsed}"
 
     def state(self, task: Task) -> str:
         """How far a running task is, and for how long it has been running."""
-        return f"{task.name}: {percent(task)}, {clock(time.monotonic() - self.since[task])}"
+        elapsed = timedelta(seconds=round(time.monotonic() - self.since[task]))
+        return f"{task.name}: {percent(task)}, {elapsed}"
 
     def say(self, text: str, error: bool = False) -> None:
         """A line that stays."""
@@ -316,10 +317,12 @@ class Progress:
             self.shown.update(lines[-1:])
             tail = "\n".join(f"  | {line}" for line in lines)
             self.say(f"FAILED   {task.name}: {result.reason}; {task.log}\n{tail}", error=True)
-        elif result.outcome == "done":
-            self.say(f"done     {task.name}, {clock(result.seconds)}{closing_words(task)}")
+            return
+        took = timedelta(seconds=round(result.seconds))
+        if result.outcome == "done":
+            self.say(f"done     {task.name}, {took}{closing_words(task)}")
         elif result.seconds:
-            self.say(f"stopped  {task.name}, {clock(result.seconds)}")
+            self.say(f"stopped  {task.name}, {took}")
 
     def conclude(self, received: list[int]) -> int:
         """Say how it all went; returns the exit code. received: the signals that have come."""

@@ -38,6 +38,7 @@ SAME_STEPS = 0.02  # relative difference up to which runs count as equally long
 WHOLE = 0.9  # share of its steps that the event files of a finished run have at least
 # Why runs are left out.
 NO_EPISODE, UNFINISHED, DAMAGED = "no episode ended", "not finished", "damaged event files"
+DIVERGED = "diverged"
 # Environment, name and seed in the name of another program's run folder. Behind them CleanRL puts
 # the time; tensorboard_log of Stable-Baselines3 appends _1, _2, ...
 OTHER_NAME = re.compile(r"(.+?)__(.+?)__(\d+)_[^/]+")
@@ -351,7 +352,7 @@ def read_folder(folder: Path, metric: str | None, found: Found) -> None:
         warn(f"{folder} is left out: it has one curve for all its seeds; see run.py")
         return
     if not (folder / "agent.pt").exists():
-        found.leave_out(key, folder, UNFINISHED)
+        found.leave_out(key, folder, DIVERGED if (folder / "diverged").exists() else UNFINISHED)
         return
     try:
         run = read_run(folder, facts, metric)

@@ -18,7 +18,7 @@ itself may grow that fast, and the answer be "other numbers".
 Exit codes: 0 the same numbers, 1 other numbers or a program failed, 2 bad input.
 """
 
-import importlib.util
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -198,16 +198,6 @@ class StandIn(types.ModuleType):
         return object
 
 
-def load(path: Path) -> Any:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, "it is a Python file"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
 def replace(*replacements: tuple[Any, str, Any]) -> None:
     """Puts something else in the place of what an owner has under a name, in this process."""
     for owner, name, other in replacements:
@@ -246,7 +236,8 @@ def record(program: Path, ours: Path, args: Args, out: Path) -> None:
     with open(out.with_suffix(".log"), "w") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
-    script = load(ours)
+    sys.path.insert(0, str(ours.parent))
+    script = importlib.import_module(ours.stem)
     defaults = script.Args()
     if program != ours:
         serve_cleanrl(script, args)
@@ -292,13 +283,6 @@ def comparable(source: str, script: str) -> str:
     return source
 
 
-def distances(ours: Array, theirs: Array) -> Array:
-    """Of every iteration: how far the weights have come, and how far they are apart."""
-    way = np.linalg.norm(theirs - theirs[0], axis=1)
-    apart = np.linalg.norm(ours - theirs, axis=1)
-    return np.stack([way, apart], axis=1)
-
-
 def verdict(first: float, relative: Array) -> tuple[str, bool]:
     """What the differences say, and whether they may be rounding alone.
 
@@ -332,11 +316,13 @@ def main() -> int:
         ours.write_text(comparable(source, args.script))
         their_weights = recorded(theirs, ours, args, Path(folder) / "theirs.npy")
         own_weights = recorded(ours, ours, args, Path(folder) / "ours.npy")
-    table = distances(own_weights, their_weights)
+    way = np.linalg.norm(their_weights - their_weights[0], axis=1)[1:]
+    first, *apart = np.linalg.norm(own_weights - their_weights, axis=1)
+    relative = np.array(apart) / way
     print("iteration  way of the weights  difference, of the way")
-    for iteration, (way, apart) in enumerate(table[1:], start=1):
-        print(f"{iteration:9}  {way:18.4f}  {apart / way:22.0e}")
-    text, same = verdict(table[0, 1], table[1:, 1] / table[1:, 0])
+    for iteration, numbers in enumerate(zip(way, relative, strict=True), start=1):
+        print("{:9}  {:18.4f}  {:22.0e}".format(iteration, *numbers))
+    text, same = verdict(first, relative)
     print(f"{args.script}, {own_weights.shape[1]:,} weights: {text}")
     return 0 if same else 1
 

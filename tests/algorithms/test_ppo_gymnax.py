@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -493,20 +492,6 @@ def test_environments_of_gymnax_are_compiled_once(env_id: str):
     )
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
-
-
-def test_a_film_is_of_the_first_states(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    drawn = []
-
-    def visualizer(_: Any, env_states: list[Any]) -> Any:
-        return SimpleNamespace(animate=lambda film: drawn.append((env_states, film)))
-
-    monkeypatch.setattr(script.Gymnax, "visualizer", visualizer)
-    monkeypatch.setattr(script, "LONGEST_FILM", 2)
-    envs = script.make_envs(script.Args(**CORRIDOR), tmp_path / "videos")
-    envs.film(["first", "second", "third"], 7)
-    assert drawn == [(["first", "second"], tmp_path / "videos" / "rl-video-episode-7.mp4")]
-    assert envs.videos.is_dir()
 
 
 @pytest.mark.slow("JAX compiles")

@@ -39,7 +39,7 @@ def test_verdict(before, after, verdict, tmp_path):
     marked = "| yes |" in (tmp_path / "out" / "compare.md").read_text()
     assert marked == verdict.startswith(("better", "worse"))
     if len(before) > 1:
-        assert f"p = {stats.ttest_ind(before, after, equal_var=False).pvalue:.2g};" in line
+        assert f"p = {stats.ttest_ind(before, after, equal_var=False).pvalue:.2g}." in line
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -108,8 +108,6 @@ def test_numbers_over_two_environments(tmp_path):
     welch = stats.ttest_ind(after["X-v0"], before["X-v0"], equal_var=False)
     interval = welch.confidence_interval()
     assert (row.low, row.high) == pytest.approx((interval.low, interval.high), rel=1e-4)
-    chance = stats.mannwhitneyu(after["X-v0"], before["X-v0"]).statistic / 9
-    assert row.probability_of_improvement == pytest.approx(chance)
     scores = pd.read_csv(tmp_path / "out" / "compare_scores.csv")
     assert len(scores) == 12 and {"group", "script_hash", "commit"} <= set(scores)
     assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
@@ -119,7 +117,7 @@ def test_all_seeds_count_over_all_environments(tmp_path):
     """In X the first two of B lose and the others win; in Y, with fewer seeds, all are equal."""
     before = {"X-v0": [1.0, 1.0, 1.0, 1.0], "Y-v0": [5.0, 5.0]}
     after = {"X-v0": [0.0, 0.0, 2.0, 2.0], "Y-v0": [5.0, 5.0]}
-    assert answer(tmp_path, before, after).endswith("probability of improvement 0.50.")
+    assert "may be chance. +0% (" in answer(tmp_path, before, after)
 
 
 def test_environments_beyond_chance_are_those_that_holm_leaves():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -144,9 +145,9 @@ def test_lengths_are_the_scores_of_self_play(ours, tmp_path):
 
 
 def test_published_score_of_the_nearest_number_of_steps_counts():
-    scores = [plot.PublishedScore("A", steps, 0.0, steps) for steps in (1e6, 8e6, 1e7)]
-    assert [score.mean for score in plot.nearest(scores, 2e6)] == [1e6]
-    assert [score.mean for score in plot.nearest(scores, 9.5e6)] == [1e7]
+    scores = [SimpleNamespace(source="A", total_timesteps=steps) for steps in (1e6, 8e6, 1e7)]
+    assert plot.nearest(scores, 2e6) == scores[:1]
+    assert plot.nearest(scores, 9.5e6) == scores[2:]
 
 
 def test_cleanrls_curve_is_drawn_as_far_as_the_runs_go(tmp_path):

@@ -71,6 +71,7 @@ def test_the_newest_finished_run_counts_and_lost_ones_are_told(tmp_path, capsys)
     resumed = make_run(tmp_path, "X-v0", 5, [ONE]) / "resumed_at_10"
     resumed.mkdir()
     (resumed / "args.json").touch()  # emptied by a loss of power
+    (make_run(tmp_path, "X-v0", 6, [ONE], finished=False) / "diverged").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "args.json").write_text("{")
 
@@ -81,10 +82,11 @@ def test_the_newest_finished_run_counts_and_lost_ones_are_told(tmp_path, capsys)
         3: runs.NO_EPISODE,
         4: runs.DAMAGED,
         5: "cannot be read",
+        6: runs.DIVERGED,
     }
     warnings = capsys.readouterr().err
     assert "20261120-9 is left out" in warnings and "cannot be read" in warnings
-    assert sum("Left out" in remark for remark in runs.remarks_on(found)) == 4
+    assert sum("Left out" in remark for remark in runs.remarks_on(found)) == 5
 
     make_run(tmp_path, "X-v0", 1, [ONE], finished=False, ended="20261120-11")
     found = runs.find_runs(tmp_path)  # of an edited script, perhaps: older runs are of another one
