@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from sync import Collection
 
-SOURCE_LINK = re.compile(r"\]\(\.\./ppo/(\w+)\.py\)")  # it works where the pages are read as files
+SOURCE_LINK = re.compile(r"\]\(\.\./ppo/(\w+)\.py\)")  # works in a file viewer, too
 
 
 def made_pages(collection: Collection) -> dict[str, str]:
